@@ -31,7 +31,7 @@ CFLAGS += -Wno-unused-parameter
 LDLIBS += -lgomp
 endif
 
-SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c tasks/*.c tasks/*/*.c tasks/*/*/*.c)
+SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c report/*.c tasks/*.c tasks/*/*.c tasks/*/*/*.c)
 # Compiled once for each type that tensors may have: kernels/real.h.
 NAIVE := $(filter %/cpu_naive.c,$(SOURCES))
 FUSED := $(filter %/cpu_fused.c,$(SOURCES))
@@ -50,10 +50,11 @@ LDLIBS += -Wl,-rpath,$(CUDA_HOME)/extras/CUPTI/lib64
 $(BUILD)/profile/cupti/%.o: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/include
 endif
 endif
-# oneDNN multiplies on the CPU, and is opened at run time too; its headers are needed here. Without, OpenBLAS does.
+# oneDNN multiplies on the CPU. Without, OpenBLAS does.
 DNNL ?= $(if $(wildcard /usr/include/oneapi/dnnl/dnnl.h /usr/local/include/oneapi/dnnl/dnnl.h),1,0)
 ifeq ($(DNNL),1)
 OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard kernels/device/onednn/*.c))
+LDLIBS += -ldnnl
 endif
 # Ranks on the CPU: a module that is opened when it is needed, built where there is an MPI.
 MPICC := $(shell command -v mpicc)
@@ -64,7 +65,7 @@ BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 # One program, with a name for each door.
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # What the doors stand on, compiled for them alone: the linker takes what it needs.
-FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% kernels/device/% kernels/gemm/% kernels/accumulate/accumulate.o \
+FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% report/% kernels/device/% kernels/gemm/% kernels/accumulate/accumulate.o \
     $(addprefix kernels/,check.o ctx.o guard.o op.o record.o slot.o) $(addprefix optim/,adamw.o schedule.o) \
     $(addprefix model/,architectures.o checkpoint% config% parameter% shards.o) \
     tasks/% $(addprefix run/,compute_options% profiling_options% train_options%)),$(OBJECTS))
@@ -183,7 +184,10 @@ $(BUILD)/%.options: ALWAYS
 $(BUILD)/fusebox.o: $(OBJECTS) $(BUILD)/link.options
 	$(call say,LD,$@)$(LD) -r -o $@ $(OBJECTS)
 
-$(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o $(BUILD)/fusebox.o
+# The reader of profiles needs nothing of the runtime.
+$(BUILD)/tools/profile: $(filter $(BUILD)/base/% $(BUILD)/report/%,$(OBJECTS))
+$(BUILD)/train $(BUILD)/infer: $(BUILD)/fusebox.o
+$(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/fusebox.o
@@ -236,7 +240,7 @@ $(foreach t,float bf16 double,$(eval $(call TYPED_RULE,$t)))
 $(BUILD)/tasks/pictures/images/stb.o $(BUILD)/tasks/pictures/images/jpeg.o $(BUILD)/tasks/pictures/images/write.o: CFLAGS += -fwrapv
 $(BUILD)/tasks/pictures/images/stb.o: CFLAGS += -fno-sanitize=shift,nonnull-attribute
 
-$(BUILD)/profile/page.o: $(wildcard profile/page/*)
+$(BUILD)/report/page.o: $(wildcard report/page/*)
 
 $(BUILD)/%.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)

@@ -16,6 +16,7 @@ static Status run(Ctx *ctx, const Exchange *e, Pass pass, const char *name, Work
                  .dtype =
                      pass == PASS_UPDATE ? ctx->dtype : e->whole.dtype, // squares are fp64 in every model
                  .contract = e,
+                 .inputs = {e->whole},
                  .work = work};
     if (checked) call.outputs[0] = (Output){"result", result};
     return op_run(ctx, &call);

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
-#include "data/hash.h"
+#include "base/hash.h"
 #include "data/tables.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Cuts text into pieces by patterns, through PCRE2. */
 #include "base/memory.h"
 #include "data/bpe.h"
-#include "data/hash.h"
+#include "base/hash.h"
 
 #include <string.h>
 

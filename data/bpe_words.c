@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "data/text_map.h"
 #include "data/bpe.h"
-#include "data/hash.h"
+#include "base/hash.h"
 
 #include <string.h>
 

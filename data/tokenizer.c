@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "data/bpe.h"
-#include "data/hash.h"
+#include "base/hash.h"
 #include "data/tokenizer_load.h"
 #include "data/tokenizer_save.h"
 #include "data/wordpiece.h"

@@ -3,7 +3,7 @@
 #include "base/directories.h"
 #include "base/memory.h"
 #include "data/digest.h"
-#include "data/hash.h"
+#include "base/hash.h"
 #include "data/json_lines.h"
 #include "data/text_map.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "data/hash.h"
+#include "base/hash.h"
 #include "data/piece_cache.h"
 #include "data/tables.h"
 

@@ -59,7 +59,7 @@ typedef struct {
     Tensor tensor;
 } Output;
 
-enum { CALL_OUTPUTS = 4 };
+enum { CALL_INPUTS = 5, CALL_OUTPUTS = 4 };
 
 /* One operation, checked and counted, on its way through the door. */
 typedef struct Call {
@@ -67,6 +67,9 @@ typedef struct Call {
     Pass pass;
     Dtype dtype;          // of the contract's activations (AdamW's: its weights): chooses the slot
     const void *contract; // NormForward, ...: what the implementation casts it back to
+    /* What it reads, in the order of the contract, of a backward pass the gradient first: the shapes that a
+     * profile prints. What the contract has none of stays empty. */
+    Tensor inputs[CALL_INPUTS];
     Work work;
     Output outputs[CALL_OUTPUTS]; // ends at an empty tensor; checked and hashed after the call
 } Call;

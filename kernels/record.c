@@ -131,17 +131,16 @@ void record_inputs(Recorder *r, const RecordInput *inputs, int count) {
 }
 
 void record_call(Recorder *r, const Call *call) {
-    Tensor tensors[RECORD_INPUTS] = {{0}};
     RecordInput inputs[RECORD_INPUTS] = {{{0}, {0}}};
-    if (!r->options.inputs) return;
-    r->options.inputs(call, tensors);
+    if (!r->options.whole) return;
     for (int i = 0; i < RECORD_INPUTS; i++) {
-        const Shape *shape = &inputs[i].shape;
-        inputs[i].shape = tensors[i].shape;
+        const Tensor *tensor = &call->inputs[i];
+        const Shape *shape = &tensor->shape;
+        inputs[i].shape = *shape;
         for (int axis = shape->rank - 1; axis >= 0; axis--)
             inputs[i].stride[axis] = axis == shape->rank - 1 ? 1
                                      : axis == shape->rank - 2
-                                         ? tensors[i].stride
+                                         ? tensor->stride
                                          : inputs[i].stride[axis + 1] * shape->d[axis + 1];
     }
     record_inputs(r, inputs, RECORD_INPUTS);

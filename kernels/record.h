@@ -22,7 +22,7 @@ typedef struct {
     int64_t stride[4]; // of each axis
 } RecordInput;
 
-enum { RECORD_INPUTS = 5 };
+enum { RECORD_INPUTS = CALL_INPUTS };
 
 /* What ran once. */
 typedef struct {
@@ -66,11 +66,9 @@ typedef struct {
     int64_t limit;   // records that are kept, 0: a million; later ones are counted as dropped
     bool primitives; // record them all; else only those that run under another pass than their operation's,
                      // so that the passes' times stay true
-    bool whole;      // scopes, library calls and memory too: what a trace needs
+    bool whole;      // scopes, library calls, memory and what operations read too: what a trace needs
     bool timed;      // with device events around each record; else device_start and device_ms stay 0
     bool apart;      // the device is idle, and rests, before each primitive
-    /* Finds what an operation reads. NULL: not asked. */
-    void (*inputs)(const Call *call, Tensor inputs[RECORD_INPUTS]);
     /* Called as a record begins, with its index, and ends: for another profiler's correlation. NULL: none. */
     void (*mark)(void *marker, int64_t record);
     void (*unmark)(void *marker);

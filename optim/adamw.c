@@ -98,6 +98,7 @@ Status adamw_update(Ctx *ctx, const Adamw *a) {
                  .pass = PASS_UPDATE,
                  .dtype = a->weight.dtype,
                  .contract = a,
+                 .inputs = {a->weight, a->gradient, a->m, a->v},
                  .work = {.flops = elements * (2 * sum + 17 * apply),
                           .bytes = elements * (apply ? 3 * wide + moments + narrow : wide)}};
     if (apply) {

@@ -1,6 +1,6 @@
 #include "profile/audit.h"
 
-#include "profile/trace_ranks.h"
+#include "report/collectives.h"
 
 #include <inttypes.h>
 #include <math.h>

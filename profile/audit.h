@@ -1,7 +1,7 @@
 /* audit: a profile checks itself. What does not hold is said at the foot of every report. */
 #pragma once
 
-#include "profile/figures.h"
+#include "report/figures.h"
 
 /* Adds a finding to `trace` for each check of it and of its figures: minimum <= average <= maximum; self
  * times sum to the total; phases sum to the step within 1%; at least 98% of the step is attributed;

@@ -2,8 +2,8 @@
 
 #include "base/cores.h"
 #include "base/memory.h"
-#include "profile/questions.h"
-#include "profile/stats.h"
+#include "report/questions.h"
+#include "base/stats.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
 #include "base/memory.h"
 #include "profile/counters.h"
 #include "profile/cupti.h"
-#include "profile/kernel_name.h"
-#include "profile/operands.h"
+#include "profile/occupancy.h"
+#include "report/kernel_name.h"
 #include "profile/trace_records.h"
 #include "profile/watch.h"
 
@@ -65,8 +65,7 @@ Collector *collector_open(Device *device, const CollectorOptions *what) {
         snprintf(c->note, sizeof c->note,
                  "on the CPU each primitive is alone anyway: --profile-apart does nothing");
     if (c->apart && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
-    RecorderOptions options = {
-        .primitives = true, .whole = true, .timed = !c->cupti, .apart = c->apart, .inputs = operands_of};
+    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .apart = c->apart};
     if (c->cupti) {
         options.mark = c->cupti->mark;
         options.unmark = c->cupti->unmark;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/record.h"
-#include "profile/trace.h"
+#include "report/trace.h"
 
 typedef struct Collector Collector;
 

@@ -3,7 +3,8 @@
 #include "base/cores.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
-#include "profile/stats.h"
+#include "base/stats.h"
+#include "profile/fold.h"
 #include "profile/trace_records.h"
 
 #include <math.h>
@@ -182,7 +183,7 @@ static void write_row(JsonWriter *w, const Comparison *c, const OperationRow *na
     json_write_line(w, 2, true);
     json_write_open(w, '{');
     json_member_text(w, "place", naive->call);
-    json_member_text(w, "operation", operation_name(naive->operation));
+    json_member_text(w, "operation", naive->operation);
     json_member_text(w, "pass", pass_name(naive->pass));
     json_member_number(w, "flops", naive->work.flops);
     json_member_number(w, "least_bytes", naive->work.bytes);

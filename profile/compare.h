@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/record.h"
-#include "profile/figures.h"
+#include "report/figures.h"
 #include "profile/output_difference.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * a machine without libcupti, or where another profiler holds it, still runs. */
 #pragma once
 
-#include "profile/trace.h"
+#include "report/trace.h"
 
 /* One activity. Times are device_clock()'s, in ns. */
 typedef struct {

@@ -19,15 +19,6 @@ void output_difference_close(OutputDifference *o) {
     memory_free(o->differences);
 }
 
-const Difference *difference_find(const Difference *differences, int64_t count, const char *call,
-                                  Operation operation, Pass pass) {
-    for (int64_t i = 0; i < count; i++) {
-        const Difference *d = &differences[i];
-        if (d->operation == operation && d->pass == pass && strcmp(d->call, call) == 0) return d;
-    }
-    return NULL;
-}
-
 static double value_at(const Kept *k, int64_t i) {
     if (k->dtype == F32) return ((const float *)k->bytes)[i];
     if (k->dtype == BF16) return bfloat16_to_float(((const uint16_t *)k->bytes)[i]);
@@ -48,14 +39,15 @@ static double relative_difference(const Kept *a, const Kept *b) {
 
 static void note(OutputDifference *o, const Ctx *ctx, const Call *call, double difference) {
     Difference *known = (Difference *)difference_find(o->differences, o->difference_count, ctx->call,
-                                                      call->operation, call->pass);
+                                                      operation_name(call->operation), call->pass);
     if (known) {
         if (!(difference <= known->difference)) known->difference = difference; // a NaN stays visible
         return;
     }
     o->differences =
         memory_grow(o->differences, &o->difference_room, o->difference_count + 1, sizeof *o->differences);
-    o->differences[o->difference_count++] = (Difference){ctx->call, call->operation, call->pass, difference};
+    o->differences[o->difference_count++] =
+        (Difference){ctx->call, operation_name(call->operation), call->pass, difference};
 }
 
 static void keep(OutputDifference *o, Kept kept) {

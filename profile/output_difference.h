@@ -2,18 +2,7 @@
 #pragma once
 
 #include "kernels/op.h"
-
-/* The largest relative difference between the paths' outputs of one operation and pass: ||a - b|| / ||a||. */
-typedef struct {
-    const char *call;
-    Operation operation;
-    Pass pass;
-    double difference;
-} Difference;
-
-/* That of this identity, by the text of `call`; NULL: none. */
-const Difference *difference_find(const Difference *differences, int64_t count, const char *call,
-                                  Operation operation, Pass pass);
+#include "report/figures.h"
 
 /* An observer (Ctx.observe = output_difference_observe, Ctx.observer = this) that keeps the outputs of a
  * first run in host memory and compares those of a second run with them, call by call. All zero at first. */

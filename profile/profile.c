@@ -1,6 +1,7 @@
 #include "profile/profile.h"
 
 #include "profile/audit.h"
+#include "profile/fold.h"
 
 static const char *label_of(const Figures *f) {
     int forms[FORM_COUNT] = {0};
@@ -9,18 +10,17 @@ static const char *label_of(const Figures *f) {
     return form_name(forms[FORM_FUSED] ? FORM_FUSED : FORM_NAIVE);
 }
 
-static Status make_tables(const ProfileOptions *options, ProfilePath *path) {
+static void make_tables(const ProfileOptions *options, ProfilePath *path) {
     const TableView order = {.sort = options->view.sort};
-    TRY(tables_make(path->trace, options->names, &path->tables));
+    tables_make(&path->figures, options->names, &path->tables);
     for (int i = 0; i < path->tables.count; i++) table_arrange(&path->tables.tables[i], &order);
-    return OK;
 }
 
 Status profile_make(Trace *const *traces, int count, const Difference *differences, int difference_count,
                     const ProfileOptions *options, Profile *profile) {
     *profile = (Profile){.differences = differences, .difference_count = difference_count};
     Status status = OK;
-    for (int i = 0; i < count && !status; i++) {
+    for (int i = 0; i < count; i++) {
         ProfilePath *path = &profile->paths[i];
         path->trace = traces[i];
         status = figures_make(traces[i], &path->figures);
@@ -28,7 +28,7 @@ Status profile_make(Trace *const *traces, int count, const Difference *differenc
         profile->count++;
         path->label = label_of(&path->figures);
         audit_profile(path->trace, &path->figures);
-        status = make_tables(options, path);
+        make_tables(options, path);
     }
     /* Of two, the second may fall back on the naive form here and there: it is still the fused path. */
     if (count == FORM_COUNT) {
@@ -45,9 +45,4 @@ void profile_free(Profile *profile) {
         tables_free(&profile->paths[i].tables);
     }
     *profile = (Profile){0};
-}
-
-const Difference *profile_difference(const Profile *profile, const OperationRow *row) {
-    return difference_find(profile->differences, profile->difference_count, row->call, row->operation,
-                           row->pass);
 }

@@ -1,39 +1,10 @@
-/* profile: what was measured of one path of a run, or of the naive and the fused path side by side, ready
- * to be printed, written and compared. */
+/* profile: makes a profile of finished traces. */
 #pragma once
 
-#include "profile/figures.h"
-#include "profile/output_difference.h"
-#include "profile/tables.h"
-
-typedef struct {
-    const char *label; // "naive", "fused"; "mixed": some operations ran in one form and some in the other
-    Trace *trace;
-    Figures figures;
-    Tables tables;
-} ProfilePath;
-
-typedef struct {
-    ProfilePath paths[FORM_COUNT]; // of two, the naive one first
-    int count;
-    const Difference *differences; // of the two paths' outputs; NULL: not known
-    int difference_count;
-} Profile;
-
-/* How it is made, written and printed. All zero: everything, with the plain names. */
-typedef struct {
-    const char *suffix; // of the files' names: "_bs8_seq128"; NULL: none
-    bool compress;      // the trace file: trace.json.gz
-    bool questions;     // print the answers in place of the tables
-    unsigned names;     // NAMES_TORCH, NAMES_FULL: of the tables
-    TableView view;     // of the tables; its limit is the terminal's alone, files have every row
-} ProfileOptions;
+#include "report/profile.h"
 
 /* Folds and audits finished traces, which the caller closes after profile_free. A finding is added for
  * each check. */
 CHECKED Status profile_make(Trace *const *traces, int count, const Difference *differences,
                             int difference_count, const ProfileOptions *options, Profile *profile);
 void profile_free(Profile *profile);
-
-/* The difference of an operation's outputs between the paths; NULL where none was taken. */
-const Difference *profile_difference(const Profile *profile, const OperationRow *row);

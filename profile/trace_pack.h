@@ -2,7 +2,7 @@
  * are left out. */
 #pragma once
 
-#include "profile/trace.h"
+#include "report/trace.h"
 
 /* To be freed with memory_free. */
 void trace_pack(Trace *trace, void **data, size_t *bytes);

@@ -2,8 +2,8 @@
 
 #include "base/memory.h"
 #include "profile/category.h"
-#include "profile/operands.h"
-#include "profile/spans.h"
+#include "report/shapes.h"
+#include "report/spans.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -77,9 +77,9 @@ static void add_host_event(Making *m, int64_t i) {
     e.parent = parent;
     e.phase = phase;
     if (operation) {
-        e.in_operation = true;
         bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also where another operation lends it
-        e.operation = part ? m->trace->events[parent].operation : r->operation;
+        e.operation =
+            part ? m->trace->events[parent].operation : trace_name(m->trace, operation_name(r->operation));
         e.pass = r->pass;
         e.form = r->form;
         e.call = trace_name(m->trace, r->call);
@@ -147,7 +147,7 @@ static void name_kernel(const Making *m, int64_t i, char *name, size_t size) {
         return;
     }
     const TraceEvent *e = &m->trace->events[m->event[i]];
-    snprintf(name, size, "%s %s%s%s", operation_name(e->operation), pass_name(e->pass), r->name ? ": " : "",
+    snprintf(name, size, "%s %s%s%s", e->operation, pass_name(e->pass), r->name ? ": " : "",
              r->name ? r->name : "");
 }
 

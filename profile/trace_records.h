@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/record.h"
-#include "profile/trace.h"
+#include "report/trace.h"
 
 /* While a trace is made. */
 typedef struct {

@@ -3,7 +3,7 @@
 #include "base/cores.h"
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/stats.h"
+#include "base/stats.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/options.h"
 #include "kernels/op.h"
-#include "profile/peaks.h"
+#include "run/peaks.h"
 
 #define FUSEBOX_VERSION "fusebox 0.1"
 

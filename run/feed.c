@@ -2,7 +2,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
-#include "data/hash.h"
+#include "base/hash.h"
 #include "run/print_text.h"
 
 #include <inttypes.h>

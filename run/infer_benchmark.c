@@ -4,7 +4,7 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "profile/stats.h"
+#include "base/stats.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -131,7 +131,7 @@ static void write_row(JsonWriter *w, const OperationRow *r, const InsideRow *ins
     json_write_line(w, 6, true);
     json_write_open(w, '{');
     json_member_text(w, "place", r->call);
-    json_member_text(w, "operation", operation_name(r->operation));
+    json_member_text(w, "operation", r->operation);
     if (inside) json_member_text(w, "primitive", inside->name);
     json_member_text(w, "form", form_name(r->form));
     json_member_number(w, "ms", 1e-6 * (inside ? inside->median : r->median));

@@ -3,8 +3,9 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "profile/collect.h"
-#include "profile/spans.h"
-#include "profile/stats.h"
+#include "report/spans.h"
+#include "base/stats.h"
+#include "profile/output_difference.h"
 #include "profile/trace_ranks.h"
 #include "profile/window.h"
 

@@ -5,7 +5,7 @@
 #include "run/session.h"
 #include "comm/comm.h"
 #include "data/loader.h"
-#include "profile/trace.h"
+#include "report/trace.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 #include "run/profiling_options.h"
 
 #include "base/directories.h"
-#include "profile/tables.h"
+#include "report/tables.h"
 #include "profile/window.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "run/compute_options.h"
-#include "profile/table.h"
+#include "report/table.h"
 
 typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
 

@@ -3,7 +3,8 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/brief.h"
-#include "profile/output.h"
+#include "report/output.h"
+#include "profile/profile.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -37,26 +38,26 @@ static unsigned names_of(const ProfilingOptions *options) {
     return (options->torch ? NAMES_TORCH : NAMES_PLAIN) | (options->full_names ? NAMES_FULL : NAMES_PLAIN);
 }
 
-static Status print_tables(const ProfilingOptions *options, const char *label, const Trace *trace,
-                           FILE *file) {
+static void print_tables(const ProfilingOptions *options, const char *label, const Figures *figures,
+                         FILE *file) {
     const TableView view = view_of(options);
     Tables tables;
-    TRY(tables_make(trace, names_of(options), &tables));
+    tables_make(figures, names_of(options), &tables);
     fputc('\n', file);
-    profile_print_head(label, &trace->run, file);
+    profile_print_head(label, &figures->trace->run, file);
     for (int i = 0; i < tables.count; i++) {
         table_arrange(&tables.tables[i], &view);
         fputc('\n', file);
         table_print_text(&tables.tables[i], &view, file);
     }
     tables_free(&tables);
-    return OK;
 }
 
-static Status print_timed(const ProfilingOptions *options, Trace *const *traces, int count, FILE *file) {
-    for (int i = 0; i < count; i++)
-        TRY(print_tables(options, count > 1 ? form_name((Form)i) : NULL, traces[i], file));
-    return OK;
+static void print_timed(const ProfilingOptions *options, Trace *const *traces, int count, FILE *file) {
+    for (int i = 0; i < count; i++) {
+        const Figures figures = {.trace = traces[i]};
+        print_tables(options, count > 1 ? form_name((Form)i) : NULL, &figures, file);
+    }
 }
 
 /* ---- a screenful ---- */
@@ -85,13 +86,12 @@ static void print_brief(const ProfilingOptions *options, const Profile *profile,
             *options->out ? "" : ", --profile-out=FOLDER");
 }
 
-static Status print_all(const ProfilingOptions *options, const Profile *profile, const ProfileOptions *output,
-                        FILE *file) {
+static void print_all(const ProfilingOptions *options, const Profile *profile, const ProfileOptions *output,
+                      FILE *file) {
     for (int i = 0; i < profile->count && !output->questions; i++)
-        TRY(print_tables(options, profile->paths[i].label, profile->paths[i].trace, file));
+        print_tables(options, profile->paths[i].label, &profile->paths[i].figures, file);
     fputc('\n', file);
     profile_print(profile, output, file);
-    return OK;
 }
 
 Status profiling_report(const ProfilingOptions *options, Trace *const *traces, int count,
@@ -100,7 +100,10 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     bool recorded = true; // --timer-only records no events
     if (!file && !*options->out) return OK;
     for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
-    if (!recorded) return file ? print_timed(options, traces, count, file) : OK;
+    if (!recorded) {
+        if (file) print_timed(options, traces, count, file);
+        return OK;
+    }
     const ProfileOptions output = {.suffix = suffix,
                                    .compress = path_ends_with(options->trace, ".gz"),
                                    .questions = options->report == REPORT_QUESTIONS,
@@ -111,7 +114,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     if (file && options->report == REPORT_BRIEF)
         print_brief(options, &profile, suffix, file);
     else if (file)
-        status = print_all(options, &profile, &output, file);
+        print_all(options, &profile, &output, file);
     if (!status && *options->out) status = profile_write(&profile, options->out, &output);
     profile_free(&profile);
     return status;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "run/profiling_options.h"
-#include "profile/output_difference.h"
-#include "profile/trace.h"
+#include "report/figures.h"
+#include "report/trace.h"
 
 #include <stdio.h>
 

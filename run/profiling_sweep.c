@@ -1,7 +1,7 @@
 #include "run/profiling_sweep.h"
 
 #include "run/profiling_report.h"
-#include "profile/sweep.h"
+#include "report/sweep.h"
 #include "profile/window.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "kernels/device/device.h"
-#include "profile/stats.h"
+#include "base/stats.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -6,9 +6,9 @@
 #include "run/profiling.h"
 #include "run/trainer.h"
 #include "profile/events.h"
-#include "profile/peaks.h"
-#include "profile/stats.h"
-#include "profile/tensorboard.h"
+#include "run/peaks.h"
+#include "base/stats.h"
+#include "report/tensorboard.h"
 #include "run/progress.h"
 
 typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;

@@ -3,12 +3,13 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/audit.h"
-#include "profile/bundle.h"
-#include "profile/bundle_schema.h"
-#include "profile/diff.h"
-#include "profile/stats.h"
-#include "profile/output.h"
-#include "profile/questions.h"
+#include "profile/profile.h"
+#include "report/bundle.h"
+#include "report/bundle_schema.h"
+#include "report/diff.h"
+#include "base/stats.h"
+#include "report/output.h"
+#include "report/questions.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 
@@ -26,8 +27,8 @@ typedef struct {
 
 static void sample_open(Sample *s, int count) {
     for (int form = 0; form < FORM_COUNT; form++) s->traces[form] = sample_trace((Form)form, 1000);
-    s->differences[0] = (Difference){"attention", OP_ATTENTION, PASS_FORWARD, 3e-3};
-    s->differences[1] = (Difference){"mlp.expand", OP_LINEAR, PASS_FORWARD, INFINITY};
+    s->differences[0] = (Difference){"attention", "attention", PASS_FORWARD, 3e-3};
+    s->differences[1] = (Difference){"mlp.expand", "linear", PASS_FORWARD, INFINITY};
     expect_ok(profile_make(s->traces, count, s->differences, count == 2 ? 2 : 0, &(ProfileOptions){0},
                            &s->profile));
 }
@@ -199,7 +200,7 @@ static void refuses_what_is_wrong(void **state) {
         {"\"paths\":[", "\"paths\":[7,", "paths[0]: not an object"},
         {"\"paths\":", "\"paths\":[],\"path\":", "paths: 0 of them"},
         {"\"pass\":\"forward\"", "\"pass\":\"sideways\"", "sideways"},
-        {"\"operation\":\"attention\"", "\"operation\":\"convolution\"", "convolution"},
+        {"\"operation\":\"attention\"", "\"operation\":\"\"", "an operation without a name"},
         {"\"place\":\"attention\",\"operation\":\"attention\",\"pass\":\"backward\"",
          "\"place\":\"attention\",\"operation\":\"attention\",\"pass\":\"forward\"", "are the same"},
         {"\"low_ns\":", "\"low_ns\":1e12,\"was\":", "not between"},
@@ -289,7 +290,7 @@ static void reads_limits(void **state) {
 
 static OperationRow row(const char *place, Pass pass, double ns, double spread) {
     return (OperationRow){.call = place,
-                          .operation = OP_LINEAR,
+                          .operation = "linear",
                           .pass = pass,
                           .ns = ns,
                           .low = ns * (1 - spread),

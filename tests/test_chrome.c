@@ -1,7 +1,7 @@
 /* The Chrome trace of a profile made by hand. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/chrome.h"
+#include "report/chrome.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 

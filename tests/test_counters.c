@@ -1,6 +1,6 @@
 /* The processor's counters: what a report may say of them, whatever this machine has. */
 #include "profile/counters.h"
-#include "profile/tables.h"
+#include "report/tables.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 
@@ -64,7 +64,7 @@ static void expect_note(Trace *trace, const double counts[COUNTER_COUNT], const 
     FILE *file = fmemopen(text, sizeof text, "w");
     memcpy(trace->run.counters, counts, sizeof trace->run.counters);
     trace->run.counters_note = why;
-    expect_ok(tables_make(trace, NAMES_PLAIN, &tables));
+    expect_ok(tables_of_trace(trace, NAMES_PLAIN, &tables));
     table_print_text(tables_find(&tables, "device"), NULL, file);
     fclose(file);
     tables_free(&tables);

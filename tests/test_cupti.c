@@ -6,8 +6,8 @@
 #include "profile/audit.h"
 #include "profile/collect.h"
 #include "profile/cupti.h"
-#include "profile/figures.h"
-#include "profile/tables.h"
+#include "profile/fold.h"
+#include "report/tables.h"
 #include "tests/planted/planted.h"
 #include "tests/support/expect.h"
 #include "tests/support/model.h"
@@ -158,7 +158,7 @@ static Trace *traced(const CollectorOptions *options, bool ready) {
 /* ---- what must hold ---- */
 
 static const char *name_of(const TraceEvent *e) {
-    return e->kind == TRACE_OPERATION ? operation_name(e->operation) : e->name;
+    return e->kind == TRACE_OPERATION ? e->operation : e->name;
 }
 
 /* Each kernel is given to the range whose name it bears, in its step, after its launch. Their number. */
@@ -321,7 +321,7 @@ static void latencies_are_kept(void **state) {
     (void)state;
     Tables tables;
     Trace *t = traced(&(CollectorOptions){0}, true);
-    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
+    expect_ok(tables_of_trace(t, NAMES_PLAIN, &tables));
     assert_null(tables_find(&tables, "latency"));
     tables_free(&tables);
     trace_close(t);
@@ -330,7 +330,7 @@ static void latencies_are_kept(void **state) {
     collector_prepare(&(CollectorOptions){.latency = true});
     assert_true(gpu.cupti->latency());
     t = traced(&(CollectorOptions){.latency = true}, true);
-    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
+    expect_ok(tables_of_trace(t, NAMES_PLAIN, &tables));
     const Table *latency = tables_find(&tables, "latency"), *kernels = tables_find(&tables, "kernels");
     assert_non_null(latency);
     assert_int_equal(latency->rows, kernels->rows);

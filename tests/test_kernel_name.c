@@ -1,6 +1,7 @@
 /* What the names and shapes of kernels tell. */
 #include "base/memory.h"
-#include "profile/kernel_name.h"
+#include "profile/occupancy.h"
+#include "report/kernel_name.h"
 
 #include <math.h>
 #include <setjmp.h>

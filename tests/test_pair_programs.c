@@ -3,7 +3,7 @@
 #include "tests/support/program.h"
 
 #include "data/safetensors.h"
-#include "profile/bundle_schema.h"
+#include "report/bundle_schema.h"
 
 #include <limits.h>
 #include <math.h>

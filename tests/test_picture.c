@@ -1,7 +1,7 @@
 /* The picture of a comparison: what it shows, and what it refuses. From comparisons made by hand. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/picture.h"
+#include "report/picture.h"
 #include "tests/support/expect.h"
 
 #include <stdio.h>

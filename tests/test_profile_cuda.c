@@ -1,6 +1,6 @@
 /* Real steps, traced on a GPU: kernels, graphs, and what a second subscriber of CUPTI leaves. */
 #include "profile/cupti.h"
-#include "profile/figures.h"
+#include "profile/fold.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 #include "tests/support/traced.h"
@@ -23,7 +23,7 @@ static void expect_kernels(const Trace *t) {
         wanted += e->kind == TRACE_PRIMITIVE && e->device_count > 0;
         if (e->kind != TRACE_KERNEL) continue;
         kernels++;
-        assert_true(e->parent >= 0 && e->in_operation && e->step >= 1 && e->step <= TRACED_STEPS);
+        assert_true(e->parent >= 0 && e->operation && e->step >= 1 && e->step <= TRACED_STEPS);
         assert_true(e->end > e->begin);
     }
     assert_true(kernels >= wanted && wanted > TRACED_STEPS * 20);
@@ -37,7 +37,7 @@ static void test_activities(void **state) {
         Tables tables;
         print_message("%s %s\n", source_name(t->run.source), t->run.source_note);
         expect_kernels(t);
-        expect_ok(tables_make(t, NAMES_PLAIN, &tables));
+        expect_ok(tables_of_trace(t, NAMES_PLAIN, &tables));
         const Table *kernels = tables_find(&tables, "kernels");
         if (t->run.source == SOURCE_CUPTI) {
             double records = sum_of(kernels, "instances");
@@ -54,7 +54,7 @@ static void test_activities(void **state) {
                 }
         }
         tables_free(&tables);
-        expect_ok(tables_make(t, NAMES_TORCH, &tables)); // where calls of CUDA are rows too
+        expect_ok(tables_of_trace(t, NAMES_TORCH, &tables)); // where calls of CUDA are rows too
         const Table *operations = tables_find(&tables, "operations");
         expect_about(sum_of(operations, "self_cpu_ns"), steps_ns(t));
         expect_about(sum_of(operations, "self_device_ns"), device_ns(t));

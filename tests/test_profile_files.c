@@ -1,7 +1,7 @@
 /* Profiles as their users make them: the programs run, and what they leave is read. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/bundle_schema.h"
+#include "report/bundle_schema.h"
 #include "tests/support/program.h"
 
 #include <stdio.h>

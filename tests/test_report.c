@@ -1,6 +1,8 @@
 /* What is made of a profile: figures, the audit, the answers. From profiles made by hand. */
 #include "profile/audit.h"
-#include "profile/questions.h"
+#include "profile/fold.h"
+#include "profile/profile.h"
+#include "report/questions.h"
 #include "profile/trace_records.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
@@ -22,7 +24,7 @@ static void figures_add_up(void **state) {
     expect_ok(figures_make(t, &f));
     assert_int_equal(f.steps, SAMPLE_STEPS);
     assert_int_equal(f.row_count, 5);
-    const OperationRow *attention = figures_find(&f, "attention", OP_ATTENTION, PASS_FORWARD);
+    const OperationRow *attention = figures_find(&f, "attention", "attention", PASS_FORWARD);
     assert_non_null(attention);
     near(attention->ns, 135000);
     near(attention->low, 135000);
@@ -40,7 +42,7 @@ static void figures_add_up(void **state) {
     near(f.phases[PHASE_BACKWARD].categories[CATEGORY_MATRIX], 280000);
     near(f.phases[PHASE_READER].ns, 20000);
     near(f.launches, 17);
-    assert_null(figures_find(&f, "attention", OP_ATTENTION, PASS_UPDATE));
+    assert_null(figures_find(&f, "attention", "attention", PASS_UPDATE));
     figures_free(&f);
     trace_close(t);
 }
@@ -90,7 +92,8 @@ static void figures_know_what_a_call_takes(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_NAIVE, 0);
     int64_t call = 0;
-    while (t->events[call].kind != TRACE_OPERATION || t->events[call].operation != OP_ATTENTION) call++;
+    while (t->events[call].kind != TRACE_OPERATION || strcmp(t->events[call].operation, "attention") != 0)
+        call++;
     int64_t at = t->events[call].begin;
     const int64_t held[] = {100, 900, 500, 900, 100}; // before, in the call, and after it
     for (int i = 0; i < 5; i++) {
@@ -100,8 +103,8 @@ static void figures_know_what_a_call_takes(void **state) {
     expect_ok(trace_finish(t));
     Figures f;
     expect_ok(figures_make(t, &f));
-    assert_int_equal(figures_find(&f, "attention", OP_ATTENTION, PASS_FORWARD)->memory, 800);
-    assert_int_equal(figures_find(&f, "attention", OP_ATTENTION, PASS_BACKWARD)->memory, 0);
+    assert_int_equal(figures_find(&f, "attention", "attention", PASS_FORWARD)->memory, 800);
+    assert_int_equal(figures_find(&f, "attention", "attention", PASS_BACKWARD)->memory, 0);
     figures_free(&f);
     trace_close(t);
 }
@@ -144,8 +147,8 @@ static void figures_of_records(void **state) {
     Figures f;
     expect_ok(records_trace(records, 4, &limits, &t));
     expect_ok(figures_make(t, &f));
-    const OperationRow *forward = figures_find(&f, "head", OP_LOSS, PASS_FORWARD);
-    const OperationRow *backward = figures_find(&f, "head", OP_LOSS, PASS_BACKWARD);
+    const OperationRow *forward = figures_find(&f, "head", "loss", PASS_FORWARD);
+    const OperationRow *backward = figures_find(&f, "head", "loss", PASS_BACKWARD);
     near(forward->median, 2.5e6);
     near(forward->low, 2e6);
     near(forward->high, 3e6);
@@ -278,8 +281,8 @@ static void expect_line(const Answers *answers, int question, const char *part) 
 static void questions_have_figures(void **state) {
     (void)state;
     Trace *traces[FORM_COUNT] = {sample_trace(FORM_NAIVE, 0), sample_trace(FORM_FUSED, 0)};
-    const Difference differences[] = {{"attention", OP_ATTENTION, PASS_FORWARD, 3e-3},
-                                      {"mlp.expand", OP_LINEAR, PASS_FORWARD, 1e-2}};
+    const Difference differences[] = {{"attention", "attention", PASS_FORWARD, 3e-3},
+                                      {"mlp.expand", "linear", PASS_FORWARD, 1e-2}};
     Profile profile;
     Answers answers;
     expect_ok(profile_make(traces, 2, differences, 2, &(ProfileOptions){0}, &profile));
@@ -348,7 +351,7 @@ static void kernels_outside_operations_are_others(void **state) {
     near(is->categories[CATEGORY_MEMORY] - was->categories[CATEGORY_MEMORY], 10.0 / SAMPLE_STEPS);
     near(is->categories[CATEGORY_MATRIX], was->categories[CATEGORY_MATRIX]);
     Tables tables;
-    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
+    expect_ok(tables_of_trace(t, NAMES_PLAIN, &tables));
     const Table *categories = tables_find(&tables, "categories");
     for (int64_t row = 0; row < categories->rows; row++)
         if (strcmp(categories->cells[row * categories->column_count].text, "other") == 0)
@@ -367,7 +370,7 @@ static void kernels_have_short_and_full_names(void **state) {
         if (t->events[i].kind == TRACE_KERNEL) t->events[i].name = trace_name(t, full);
     for (unsigned names = NAMES_PLAIN; names <= NAMES_FULL; names += NAMES_FULL) {
         Tables tables;
-        expect_ok(tables_make(t, names, &tables));
+        expect_ok(tables_of_trace(t, names, &tables));
         assert_string_equal(tables_find(&tables, "kernels")->cells[0].text, names ? full : "scale<float, 4>");
         tables_free(&tables);
     }

@@ -1,6 +1,6 @@
 /* A report's table in its four forms. */
 #define _GNU_SOURCE
-#include "profile/table.h"
+#include "report/table.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -10,7 +10,7 @@
 static void test_torch_names(void **state) {
     Trace **traces = *state;
     Tables tables;
-    expect_ok(tables_make(traces[FORM_NAIVE], NAMES_TORCH, &tables));
+    expect_ok(tables_of_trace(traces[FORM_NAIVE], NAMES_TORCH, &tables));
     const Table *t = tables_find(&tables, "operations");
     /* A step of PyTorch 2.15's profiler for the same model, with its layers L and norms N. */
     enum { L = TRACED_LAYERS, N = 2 * TRACED_LAYERS + 1 };
@@ -89,7 +89,7 @@ static void test_torch_names(void **state) {
 /* Of a fused path PyTorch has no rows but the ranges'. */
 static void test_torch_names_fused(void **state) {
     Tables tables;
-    expect_ok(tables_make(((Trace **)*state)[FORM_FUSED], NAMES_TORCH, &tables));
+    expect_ok(tables_of_trace(((Trace **)*state)[FORM_FUSED], NAMES_TORCH, &tables));
     const Table *t = tables_find(&tables, "operations");
     assert_true(cell(t, find_row(t, "fusebox::linear forward"), "calls") == TRACED_STEPS * 4 * TRACED_LAYERS);
     assert_true(cell(t, find_row(t, "my range"), "calls") == TRACED_STEPS);
@@ -98,7 +98,7 @@ static void test_torch_names_fused(void **state) {
 
 static void test_torch_shapes(void **state) {
     Tables tables;
-    expect_ok(tables_make(((Trace **)*state)[FORM_NAIVE], NAMES_TORCH, &tables));
+    expect_ok(tables_of_trace(((Trace **)*state)[FORM_NAIVE], NAMES_TORCH, &tables));
     const Table *t = tables_find(&tables, "operations_by_shape");
     enum { B = TRACED_BATCH, T = TRACED_SEQ, L = TRACED_STEPS * TRACED_LAYERS };
     enum { ROWS = 10 };
@@ -137,8 +137,7 @@ static int64_t add(Trace *t, TraceKind kind, const char *name, int64_t begin, in
     e.end = end;
     e.parent = parent;
     e.step = 0;
-    e.in_operation = kind >= TRACE_OPERATION;
-    e.operation = OP_LINEAR;
+    if (kind >= TRACE_OPERATION) e.operation = "linear";
     return trace_add(t, &e);
 }
 
@@ -156,7 +155,7 @@ static void test_torch_parts(void **state) {
         add(t, TRACE_PRIMITIVE, "bias add", 20 + 20 * part, 25 + 20 * part, linear);
     }
     expect_ok(trace_finish(t));
-    expect_ok(tables_make(t, NAMES_TORCH, &tables));
+    expect_ok(tables_of_trace(t, NAMES_TORCH, &tables));
     const Table *by_shape = tables_find(&tables, "operations_by_shape");
     int64_t row = find_row(by_shape, "aten::linear");
     assert_true(cell(by_shape, row, "calls") == 3 && cell(by_shape, row, "cpu_ns") == 45);

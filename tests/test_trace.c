@@ -1,5 +1,5 @@
 /* The profile's data model, filled by hand. */
-#include "profile/trace.h"
+#include "report/trace.h"
 
 #include "base/files.h"
 #include "base/memory.h"
@@ -36,8 +36,7 @@ static void test_times(void **state) {
     int64_t step = add(t, TRACE_STEP, "step", 0, 100, -1);
     int64_t phase = add(t, TRACE_PHASE, "forward", 5, 60, step);
     int64_t norm = add(t, TRACE_OPERATION, "norm", 10, 40, phase);
-    t->events[norm].in_operation = true;
-    t->events[norm].operation = OP_NORM;
+    t->events[norm].operation = "norm";
     t->events[norm].phase = PHASE_FORWARD;
     t->events[norm].category = CATEGORY_NORMALIZATION;
     t->events[norm].step = 3;
@@ -58,7 +57,7 @@ static void test_times(void **state) {
     assert_int_equal(e[step].device_total, 18);
     assert_int_equal(e[step].device_self, 0);
     assert_int_equal(e[step].device_count, 2);
-    assert_int_equal(e[b].operation, OP_NORM);
+    assert_string_equal(e[b].operation, "norm");
     assert_int_equal(e[b].phase, PHASE_FORWARD);
     assert_int_equal(e[b].step, 3);
     assert_int_equal(e[b].category, CATEGORY_NORMALIZATION);

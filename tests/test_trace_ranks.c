@@ -4,8 +4,10 @@
 #include "comm/comm_internal.h"
 #include "comm/rendezvous.h"
 #include "profile/audit.h"
-#include "profile/chrome.h"
+#include "report/chrome.h"
+#include "profile/fold.h"
 #include "profile/profile.h"
+#include "report/collectives.h"
 #include "profile/trace_pack.h"
 #include "profile/trace_ranks.h"
 #include "tests/support/profile.h"
@@ -39,8 +41,8 @@ static void add_collective(Trace *t, int64_t step, const char *name, double sent
     int64_t part = add(t, TRACE_PRIMITIVE, name, at, at + MS, operation);
     for (int64_t i = operation; i <= part; i++) {
         TraceEvent *e = &t->events[i];
-        e->in_operation = true;
-        e->operation = OP_COMM;
+        e->operation = "comm";
+        e->category = CATEGORY_COMMUNICATION;
         e->pass = PASS_BACKWARD;
         e->call = trace_name(t, sent > 0 ? "gradients" : "sums");
     }
@@ -107,7 +109,7 @@ static const CommEngine engine = {.name = "made up", .barrier = engine_host_barr
 
 static Status check_tables(const Trace *t) {
     Tables tables;
-    TRY(tables_make(t, NAMES_PLAIN, &tables));
+    TRY(tables_of_trace(t, NAMES_PLAIN, &tables));
     const Table *d = tables_find(&tables, "distribution"), *c = tables_find(&tables, "communication");
     EXPECT(d && c && d->rows == RANKS + 1 && c->rows == 2);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -235,7 +237,7 @@ static void test_halves(void **state) {
     expect_ok(figures_make(t, &figures));
     audit_profile(t, &figures);
     assert_true(finding(t, "no rank leaves a collective before all are in it")->passed);
-    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
+    expect_ok(tables_of_trace(t, NAMES_PLAIN, &tables));
     const Table *c = tables_find(&tables, "communication");
     assert_int_equal(c->rows, 3);
     assert_true(cell(c, 0, "waiting_ns") == 0 && cell(c, 1, "waiting_ns") == 0);

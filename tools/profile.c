@@ -1,9 +1,9 @@
 /* profile: what can be done with the bundles and comparisons that ./train and ./infer write. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/diff.h"
-#include "profile/page.h"
-#include "profile/picture.h"
+#include "report/diff.h"
+#include "report/page.h"
+#include "report/picture.h"
 
 #include <stdio.h>
 #include <string.h>

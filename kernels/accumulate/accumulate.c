@@ -16,6 +16,7 @@ Status accumulate(Ctx *ctx, const Accumulate *a) {
                  .pass = PASS_BACKWARD,
                  .dtype = wide,
                  .contract = a,
+                 .inputs = {a->x, a->sum},
                  .work = {.flops = elements, .bytes = 3 * elements * (double)dtype_size(wide)},
                  .outputs = {{"sum", a->sum}}};
     return op_run(ctx, &call);

@@ -136,6 +136,7 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
                  .pass = PASS_FORWARD,
                  .dtype = a->q.dtype,
                  .contract = a,
+                 .inputs = {a->q, a->k, a->v},
                  .work = {.flops = 2 * product_flops(a) + rotary_flops(a), .bytes = (double)bytes},
                  .outputs = {{"y", a->y}}};
     if (rotary(a)) {
@@ -169,6 +170,7 @@ Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
                  .pass = PASS_BACKWARD,
                  .dtype = a->q.dtype,
                  .contract = b,
+                 .inputs = {b->dy, a->q, a->k, a->v},
                  .work = {.flops = 5 * product_flops(a) + rotary_flops(a), .bytes = (double)bytes},
                  .outputs = {{"dq", b->dq}, {"dk", b->dk}, {"dv", b->dv}}};
     return op_run(ctx, &call);

@@ -161,6 +161,7 @@ Status decode_forward(Ctx *ctx, const Decode *d) {
                  .pass = PASS_FORWARD,
                  .dtype = d->token.dtype,
                  .contract = d,
+                 .inputs = {d->token_id, d->token},
                  .work = work_of(d),
                  .outputs = {{"logits", d->logits}}};
     return op_run(ctx, &call);

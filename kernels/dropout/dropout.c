@@ -23,6 +23,7 @@ Status dropout_forward(Ctx *ctx, const DropoutForward *d) {
                  .pass = PASS_FORWARD,
                  .dtype = d->x.dtype,
                  .contract = d,
+                 .inputs = {d->x},
                  .work = {.flops = (double)tensor_count(d->x), .bytes = 2 * (double)tensor_bytes(d->x)},
                  .outputs = {{"y", d->y}}};
     return op_run(ctx, &call);
@@ -39,6 +40,7 @@ Status dropout_backward(Ctx *ctx, const DropoutBackward *d) {
                  .pass = PASS_BACKWARD,
                  .dtype = f->x.dtype,
                  .contract = d,
+                 .inputs = {d->dy, f->x},
                  .work = {.flops = (double)tensor_count(f->x), .bytes = 2 * (double)tensor_bytes(f->x)},
                  .outputs = {{"dx", d->dx}}};
     return op_run(ctx, &call);

@@ -55,6 +55,7 @@ Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved) {
                  .pass = PASS_FORWARD,
                  .dtype = e->token.dtype,
                  .contract = e,
+                 .inputs = {e->token, e->tokens, e->position, e->segment},
                  .work = {.flops = elements * (positioned + segmented + (e->scale != 1)),
                           .bytes = (double)tensor_bytes(e->tokens) + (double)tensor_bytes(e->segments) +
                                    size * (width * rows + elements)},
@@ -88,6 +89,7 @@ Status embed_backward(Ctx *ctx, const EmbedBackward *e) {
                  .pass = PASS_BACKWARD,
                  .dtype = f->token.dtype,
                  .contract = e,
+                 .inputs = {e->dy, f->token, f->tokens, f->position, f->segment},
                  .work = {.flops = elements * (1 + learned + segmented + (f->scale != 1)),
                           .bytes = (double)tensor_bytes(f->tokens) + (double)tensor_bytes(f->segments) +
                                    size * elements + 2 * wide * accumulated},

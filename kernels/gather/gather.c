@@ -26,6 +26,7 @@ Status gather_forward(Ctx *ctx, GatherForward *g, ArenaKind saved) {
                  .pass = PASS_FORWARD,
                  .dtype = g->x.dtype,
                  .contract = g,
+                 .inputs = {g->x, g->rows},
                  .work = {.bytes = (double)(tensor_bytes(g->rows) + 2 * tensor_bytes(g->y))},
                  .outputs = {{"y", g->y}}};
     return op_run(ctx, &call);
@@ -43,6 +44,7 @@ Status gather_backward(Ctx *ctx, const GatherBackward *g) {
         .pass = PASS_BACKWARD,
         .dtype = f->x.dtype,
         .contract = g,
+        .inputs = {g->dy, f->x, f->rows},
         .work = {.bytes = (double)(tensor_bytes(f->rows) + tensor_bytes(g->dy) + tensor_bytes(g->dx))},
         .outputs = {{"dx", g->dx}}};
     return op_run(ctx, &call);

@@ -140,6 +140,7 @@ Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
                  .pass = PASS_FORWARD,
                  .dtype = l->x.dtype,
                  .contract = l,
+                 .inputs = {l->x, l->weight, l->bias, l->skip},
                  .work = {.flops = rows * out * (2 * in + added) + activated, .bytes = (double)bytes},
                  .outputs = {{"y", l->y}, {"pre", l->pre}}};
     return op_run(ctx, &call);
@@ -191,6 +192,7 @@ Status linear_backward(Ctx *ctx, const LinearBackward *l) {
                  .pass = PASS_BACKWARD,
                  .dtype = f->x.dtype,
                  .contract = l,
+                 .inputs = {l->dy, f->x, f->weight, f->bias, f->skip},
                  .work = {.flops = flops, .bytes = (double)bytes}};
     int outputs = 0;
     if (dx) call.outputs[outputs++] = (Output){"dx", l->dx};

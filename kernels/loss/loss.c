@@ -62,6 +62,7 @@ Status loss_forward(Ctx *ctx, Loss *l, ArenaKind saved) {
         .pass = PASS_FORWARD,
         .dtype = l->hidden.dtype,
         .contract = l,
+        .inputs = {l->hidden, l->weight, l->bias, l->targets},
         .work = {.flops = logits * (2 * width + 4 + extra_flops(l)), .bytes = (double)bytes + head_bytes(l)},
         .outputs = {{"losses", l->losses}, {"loss", l->loss}}};
     return op_run(ctx, &call);
@@ -83,6 +84,7 @@ Status loss_backward(Ctx *ctx, const Loss *l) {
                  .pass = PASS_BACKWARD,
                  .dtype = l->hidden.dtype,
                  .contract = l,
+                 .inputs = {l->hidden, l->weight, l->bias, l->targets},
                  .work = {.flops = logits * (4 * width + 3 + extra_flops(l)),
                           .bytes = (double)bytes + head_bytes(l) + 2 * (double)l->vocab * width * wide},
                  .outputs = {{"dhidden", l->dhidden}, {"dweight", l->dweight}, {"dbias", l->dbias}}};

@@ -74,6 +74,7 @@ Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved) {
                  .pass = PASS_FORWARD,
                  .dtype = n->x.dtype,
                  .contract = n,
+                 .inputs = {n->x, n->skip, n->weight, n->bias},
                  .work = {.flops = elements * ((layer ? 8 : 4) + skip + drop),
                           .bytes = size * elements * (skip ? 4 : 2) + (double)others},
                  .outputs = {{"y", n->y}}};
@@ -119,6 +120,7 @@ Status norm_backward(Ctx *ctx, const NormBackward *n) {
                  .pass = PASS_BACKWARD,
                  .dtype = f->x.dtype,
                  .contract = n,
+                 .inputs = {n->dy, f->x, f->skip, f->weight, f->bias},
                  .work = {.flops = elements * ((layer ? 13 : 9) + n->accumulate + sums + drop),
                           .bytes = size * elements * ((n->accumulate ? 4 : 3) + drop) + (double)others},
                  .outputs = {{"dr", n->dr}, {"dweight", n->dweight}}};

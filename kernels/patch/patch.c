@@ -58,6 +58,7 @@ static Status run_forward(Ctx *ctx, PatchForward *p) {
         .pass = PASS_FORWARD,
         .dtype = p->weight.dtype,
         .contract = p,
+        .inputs = {p->pixels, p->weight, p->bias, p->position},
         .work = {.flops = patches * ((double)s.inputs * 2 + (double)s.outputs * (2 * (double)s.inputs + 2)),
                  .bytes = (double)bytes},
         .outputs = {{"y", p->y}}};
@@ -98,6 +99,7 @@ Status patch_backward(Ctx *ctx, const PatchBackward *p) {
                  .pass = PASS_BACKWARD,
                  .dtype = type,
                  .contract = p,
+                 .inputs = {p->dy, f->pixels, f->weight, f->bias, f->position},
                  .work = {.flops = 2 * patches * (double)s.inputs * (double)s.outputs + 2 * elements,
                           .bytes = (double)bytes},
                  .outputs = {{"dweight", p->dweight}, {"dbias", p->dbias}, {"dposition", p->dposition}}};

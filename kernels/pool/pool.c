@@ -29,6 +29,7 @@ Status pool_forward(Ctx *ctx, PoolForward *p, ArenaKind saved) {
                  .pass = PASS_FORWARD,
                  .dtype = p->x.dtype,
                  .contract = p,
+                 .inputs = {p->x},
                  .work = {.flops = p->kind == POOL_MEAN ? elements(p) : 0,
                           .bytes = size * (elements(p) + (double)tensor_count(p->y))},
                  .outputs = {{"y", p->y}}};
@@ -45,6 +46,7 @@ Status pool_backward(Ctx *ctx, const PoolBackward *p) {
                  .pass = PASS_BACKWARD,
                  .dtype = f->x.dtype,
                  .contract = p,
+                 .inputs = {p->dy, f->x},
                  .work = {.flops = f->kind == POOL_MEAN ? (double)tensor_count(f->y) : 0,
                           .bytes = (double)(tensor_bytes(p->dy) + tensor_bytes(p->dx))},
                  .outputs = {{"dx", p->dx}}};

@@ -2,6 +2,7 @@
 #include "profile/cupti/internal.h"
 
 #include "base/memory.h"
+#include "kernels/device/device.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

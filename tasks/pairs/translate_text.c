@@ -9,7 +9,7 @@
 #include "run/text_profile.h"
 #include "tasks/pairs/translate.h"
 #include "tasks/text/infer.h"
-#include "profile/stats.h"
+#include "base/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>

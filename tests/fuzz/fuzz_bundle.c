@@ -1,5 +1,5 @@
 /* Feeds mutated profile bundles to their reader. */
-#include "profile/bundle_schema.h"
+#include "report/bundle_schema.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Two bundles and a limit, with zero bytes between: what both readers take can be compared. */
 #include "base/memory.h"
-#include "profile/diff.h"
+#include "report/diff.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

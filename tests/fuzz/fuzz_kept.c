@@ -1,6 +1,6 @@
 /* What the cache keeps: choices of products, and the peaks of this machine. Nothing in them is believed. */
 #include "kernels/gemm/choices.h"
-#include "profile/peaks.h"
+#include "run/peaks.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

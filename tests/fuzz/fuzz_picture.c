@@ -1,8 +1,8 @@
 /* What `profile picture` draws and `profile page` shows of files that others wrote: no text of theirs becomes
  * markup. */
 #define _GNU_SOURCE
-#include "profile/page.h"
-#include "profile/picture.h"
+#include "report/page.h"
+#include "report/picture.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

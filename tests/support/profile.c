@@ -1,5 +1,7 @@
 #include "tests/support/profile.h"
 
+#include "kernels/ctx.h"
+#include "profile/fold.h"
 #include "tests/support/expect.h"
 
 #include <string.h>
@@ -95,8 +97,7 @@ static TraceEvent host_event(Maker *m, TraceKind kind, const char *name, int64_t
 static void add_primitive(Maker *m, const SampleOperation *o, const SamplePrimitive *p, int64_t operation) {
     TraceEvent e = host_event(m, TRACE_PRIMITIVE, p->name, operation, m->trace->events[operation].phase);
     const TraceEvent *above = &m->trace->events[operation];
-    e.in_operation = true;
-    e.operation = o->operation;
+    e.operation = operation_name(o->operation);
     e.pass = o->pass;
     e.form = m->form;
     e.call = above->call;
@@ -123,8 +124,7 @@ static void add_primitive(Maker *m, const SampleOperation *o, const SamplePrimit
 static void add_operation(Maker *m, const SampleOperation *o, int64_t phase) {
     TraceEvent e =
         host_event(m, TRACE_OPERATION, operation_name(o->operation), phase, m->trace->events[phase].phase);
-    e.in_operation = true;
-    e.operation = o->operation;
+    e.operation = operation_name(o->operation);
     e.pass = o->pass;
     e.form = m->form;
     e.call = trace_name(m->trace, o->call);
@@ -208,6 +208,15 @@ int64_t audit_failures(const Trace *t) {
     int64_t failures = 0;
     for (int64_t i = 0; i < t->finding_count; i++) failures += !t->findings[i].passed;
     return failures;
+}
+
+Status tables_of_trace(const Trace *trace, unsigned names, Tables *tables) {
+    Figures figures = {.trace = trace};
+    *tables = (Tables){0};
+    if (trace->count) TRY(figures_make(trace, &figures));
+    tables_make(&figures, names, tables);
+    figures_free(&figures);
+    return OK;
 }
 
 const Table *tables_find(const Tables *tables, const char *key) {

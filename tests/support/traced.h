@@ -1,7 +1,8 @@
 /* A few real steps of the small model of model_open_trainer, traced; and the cells of a trace's tables. */
 #pragma once
 
-#include "profile/tables.h"
+#include "kernels/device/device.h"
+#include "report/tables.h"
 
 enum { TRACED_STEPS = 3, TRACED_LAYERS = 2, TRACED_BATCH = 2, TRACED_SEQ = 32 };
 

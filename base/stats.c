@@ -1,0 +1,100 @@
+#include "base/stats.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Between two values as their distance says. */
+static double quantile(const double *sorted, int64_t count, double share) {
+    double at = share * (double)(count - 1);
+    int64_t below = (int64_t)at, above = below + 1 < count ? below + 1 : below;
+    return sorted[below] + (at - (double)below) * (sorted[above] - sorted[below]);
+}
+
+static Stats stats_of_sorted(const double *values, int64_t count) {
+    Stats s = {.count = count};
+    if (!count) return s;
+    for (int64_t i = 0; i < count; i++) s.total += values[i];
+    s.mean = s.total / (double)count;
+    s.median = count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+    s.spread = quantile(values, count, 0.75) - quantile(values, count, 0.25);
+    s.least = values[0];
+    s.most = values[count - 1];
+    s.mean = fmin(fmax(s.mean, s.least), s.most); // rounding must not push it out
+    double squares = 0;
+    for (int64_t i = 0; i < count; i++) squares += (values[i] - s.mean) * (values[i] - s.mean);
+    s.deviation = count > 1 ? sqrt(squares / (double)(count - 1)) : 0;
+    return s;
+}
+
+Stats stats_make(double *values, int64_t count) {
+    if (count) qsort(values, (size_t)count, sizeof *values, ascending);
+    return stats_of_sorted(values, count);
+}
+
+/* Of a normal distribution's values: 1.2533 sigma / sqrt(n) is the median's standard error, 1.349 sigma the
+ * spread. n - 1 makes up for what quartiles of few values lack. */
+static double square_error(Sampled s) {
+    double error = 0.93 * s.spread;
+    return error * error / (double)(s.count - 1);
+}
+
+/* The value that Student's t passes on either side once in a hundred times: Abramowitz and Stegun, 26.7.5. */
+static double one_in_hundred(double freedom) {
+    return 2.576 + 4.917 / freedom + 8.835 / (freedom * freedom);
+}
+
+bool medians_differ(Sampled before, Sampled after) {
+    double freedom = (double)(before.count + after.count - 2);
+    double error = sqrt(square_error(before) + square_error(after));
+    return fabs(after.median - before.median) > one_in_hundred(freedom) * error;
+}
+
+double median(double *values, int64_t count) {
+    return stats_make(values, count).median;
+}
+
+double ratio(double part, double whole) {
+    return whole > 0 ? part / whole : 0;
+}
+
+double share_of(double part, double whole) {
+    return whole > 0 ? part / whole : NAN;
+}
+
+void row_values_add(RowValues *v, int64_t row, double value) {
+    v->values = memory_grow(v->values, &v->room, v->count + 1, sizeof *v->values);
+    v->values[v->count++] = (RowValue){row, value};
+}
+
+static int by_row(const void *a, const void *b) {
+    const RowValue *x = a, *y = b;
+    if (x->row != y->row) return x->row < y->row ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+Stats *row_values_stats(RowValues *v, int64_t rows) {
+    Stats *stats = memory_array((size_t)rows + 1, sizeof *stats);
+    double *sorted = memory_array((size_t)v->count + 1, sizeof *sorted);
+    if (v->count) qsort(v->values, (size_t)v->count, sizeof *v->values, by_row);
+    for (int64_t i = 0; i < v->count; i++) sorted[i] = v->values[i].value;
+    for (int64_t i = 0, end; i < v->count; i = end) {
+        for (end = i; end < v->count && v->values[end].row == v->values[i].row;) end++;
+        stats[v->values[i].row] = stats_of_sorted(sorted + i, end - i);
+    }
+    memory_free(sorted);
+    memory_free(v->values);
+    *v = (RowValues){0};
+    return stats;
+}
+
+void series_add(Series *series, double value) {
+    series->values = memory_grow(series->values, &series->room, series->count + 1, sizeof *series->values);
+    series->values[series->count++] = value;
+}

@@ -1,0 +1,388 @@
+#include "report/bundle_schema.h"
+
+#include "base/files.h"
+#include "base/json_read.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BUNDLE_BYTES_MOST = 32 << 20 };
+
+/* ---- what is in no struct: drawings and tables ---- */
+
+/* [name, begin, length, category, depth] */
+static Status check_event(const json_t *event, const char *where) {
+    bool good = json_is_array(event) && json_array_size(event) == 5;
+    for (size_t i = 0; i < 5 && good; i++) {
+        const json_t *value = json_array_get(event, i);
+        good = i == 3 ? json_is_string(value) : json_is_number(value) && isfinite(json_number_value(value));
+        if (good && i != 1 && i != 3) good = json_number_value(value) >= 0;
+    }
+    return good ? OK : fail(ERROR_FORMAT, "%s: not an event [name, begin, length, category, depth]", where);
+}
+
+static Status check_row(const json_t *row, const char *where) {
+    if (!json_is_array(row)) return fail(ERROR_FORMAT, "%s: not a row", where);
+    size_t i;
+    json_t *cell;
+    json_array_foreach(row, i, cell) {
+        bool good = json_is_null(cell) || json_is_string(cell) ||
+                    (json_is_number(cell) && isfinite(json_number_value(cell)));
+        if (!good) return fail(ERROR_FORMAT, "%s[%zu]: neither a text nor a number", where, i);
+    }
+    return OK;
+}
+
+/* ---- the names of enums; NULL behind the last ---- */
+
+static const char *pass_word(int i) {
+    return i < PASS_COUNT ? pass_name((Pass)i) : NULL;
+}
+static const char *form_word(int i) {
+    return i < FORM_COUNT ? form_name((Form)i) : NULL;
+}
+static const char *category_word(int i) {
+    return i < CATEGORY_COUNT ? category_name((Category)i) : NULL;
+}
+static const char *kind_word(int i) {
+    return i < TRACE_KIND_COUNT ? trace_kind_name((TraceKind)i) : NULL;
+}
+static const char *class_word(int i) {
+    return i < MEMORY_CLASS_COUNT ? memory_class_name((MemoryClass)i) : NULL;
+}
+
+/* ---- the keys ---- */
+
+#define TEXT_ONLY(key_)                                                                                      \
+    { .key = key_, .kind = FIELD_TEXT }
+
+static const Field tracks[] = {
+    TEXT_ONLY("name"), {.key = "events", .kind = FIELD_ITEMS, .check = check_event}, {0}};
+static const Field timeline[] = {{.key = "step", .kind = FIELD_COUNT},
+                                 {.key = "tracks", .kind = FIELD_LIST, .fields = tracks},
+                                 {.key = "names", .kind = FIELD_TEXTS},
+                                 {0}};
+static const Field columns[] = {TEXT_ONLY("key"), TEXT_ONLY("title"), TEXT_ONLY("kind"), {0}};
+static const Field tables[] = {TEXT_ONLY("key"),
+                               TEXT_ONLY("title"),
+                               {.key = "columns", .kind = FIELD_LIST, .fields = columns},
+                               {.key = "rows", .kind = FIELD_ITEMS, .check = check_row},
+                               {.key = "notes", .kind = FIELD_TEXTS},
+                               {0}};
+
+static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
+                            FIELD(TEXT, "model", TraceRun, model),
+                            FIELD(TEXT, "dtype", TraceRun, dtype),
+                            FIELD(TEXT, "device", TraceRun, device),
+                            FIELD(TEXT, "library", TraceRun, library),
+                            FIELD(TEXT, "host", TraceRun, host),
+                            FIELD(COUNT, "batch", TraceRun, batch),
+                            FIELD(COUNT, "seq", TraceRun, seq),
+                            FIELD(COUNT, "accum", TraceRun, accum),
+                            FIELD(COUNT, "layers", TraceRun, layers),
+                            FIELD(COUNT, "heads", TraceRun, heads),
+                            FIELD(COUNT, "width", TraceRun, width),
+                            FIELD(COUNT, "parameters", TraceRun, parameters),
+                            FIELD_OPTIONAL(TEXT, "unit", TraceRun, unit),
+                            {0}};
+static const Field peaks[] = {FIELD(MEASURE, "flops", Peaks, flops),
+                              FIELD(MEASURE, "bandwidth", Peaks, bandwidth),
+                              FIELD_OPTIONAL(MEASURE, "link", Peaks, link),
+                              {0}};
+static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, run.measured, peaks),
+                               FIELD_OBJECT_OF("sheet", Bundle, run.sheet, peaks),
+                               {0}};
+static const Field step[] = {FIELD(TEXT, "name", BundleStep, name),
+                             FIELD(COUNT, "recorded", BundleStep, recorded),
+                             FIELD_OPTIONAL(COUNT, "timed", BundleStep, timed),
+                             FIELD(MEASURE, "ns", BundleStep, ns),
+                             FIELD(MEASURE, "low_ns", BundleStep, low),
+                             FIELD(MEASURE, "high_ns", BundleStep, high),
+                             FIELD_OPTIONAL(MEASURE, "spread_ns", BundleStep, spread),
+                             FIELD(MEASURE, "traced_ns", BundleStep, traced),
+                             FIELD(NUMBER, "overhead", BundleStep, overhead),
+                             FIELD_OPTIONAL(TRUTH, "overhead_noise", BundleStep, overhead_noise),
+                             FIELD(MEASURE, "reader_ns", BundleStep, reader),
+                             FIELD(MEASURE, "device_ns", BundleStep, device),
+                             FIELD(MEASURE, "covered", BundleStep, covered),
+                             FIELD(MEASURE, "tokens", BundleStep, tokens),
+                             FIELD(MEASURE, "launches", BundleStep, launches),
+                             FIELD_OPTIONAL(MEASURE, "cores_waited", BundleStep, cores_waited),
+                             {0}};
+static const Field categories[] = {
+    FIELD(TEXT, "category", BundleShare, category), FIELD(MEASURE, "ns", BundleShare, ns), {0}};
+static const Field phases[] = {FIELD(TEXT, "phase", BundlePhase, phase),
+                               FIELD(MEASURE, "ns", BundlePhase, ns),
+                               FIELD_LIST_OF("categories", BundlePhase, categories, categories),
+                               {0}};
+static const Field inside[] = {FIELD(TEXT, "name", InsideRow, name),
+                               FIELD_WORD_OF("category", InsideRow, category, category_word),
+                               FIELD(MEASURE, "ns", InsideRow, ns),
+                               FIELD(MEASURE, "calls", InsideRow, calls),
+                               FIELD(MEASURE, "launches", InsideRow, launches),
+                               {0}};
+static const Field operations[] = {FIELD(TEXT, "place", OperationRow, call),
+                                   FIELD(TEXT, "operation", OperationRow, operation),
+                                   FIELD_WORD_OF("pass", OperationRow, pass, pass_word),
+                                   FIELD_WORD_OF("form", OperationRow, form, form_word),
+                                   FIELD_WORD_OF("category", OperationRow, category, category_word),
+                                   FIELD(TEXT, "source", OperationRow, source),
+                                   FIELD(MEASURE, "ns", OperationRow, ns),
+                                   FIELD(MEASURE, "low_ns", OperationRow, low),
+                                   FIELD(MEASURE, "high_ns", OperationRow, high),
+                                   FIELD_OPTIONAL(MEASURE, "median_ns", OperationRow, median),
+                                   FIELD_OPTIONAL(MEASURE, "spread_ns", OperationRow, spread),
+                                   FIELD(MEASURE, "host_ns", OperationRow, host_ns),
+                                   FIELD(MEASURE, "calls", OperationRow, calls),
+                                   FIELD(MEASURE, "launches", OperationRow, launches),
+                                   FIELD(MEASURE, "flops", OperationRow, work.flops),
+                                   FIELD(MEASURE, "least_bytes", OperationRow, work.bytes),
+                                   FIELD_OPTIONAL(MEASURE, "least_sent_bytes", OperationRow, work.sent),
+                                   FIELD_OPTIONAL(COUNT, "memory_bytes", OperationRow, memory),
+                                   FIELD(MEASURE, "share_of_limit", OperationRow, share_of_limit),
+                                   FIELD(TEXT, "limit", OperationRow, limit),
+                                   FIELD_LIST_OF("inside", OperationRow, inside, inside),
+                                   {0}};
+static const Field uses[] = {
+    FIELD(MEASURE, "ns", KernelUse, ns), FIELD(MEASURE, "calls", KernelUse, calls), {0}};
+static const Field kernels[] = {FIELD(TEXT, "name", KernelRow, name),
+                                FIELD_OPTIONAL(TEXT, "label", KernelRow, label),
+                                FIELD_OPTIONAL(TEXT, "decoded", KernelRow, decoded),
+                                FIELD_WORD_OF("kind", KernelRow, kind, kind_word),
+                                FIELD_WORD_OF("category", KernelRow, category, category_word),
+                                FIELD(TEXT, "place", KernelRow, call),
+                                FIELD_OBJECT_OF("forward", KernelRow, in[PASS_FORWARD], uses),
+                                FIELD_OBJECT_OF("backward", KernelRow, in[PASS_BACKWARD], uses),
+                                FIELD_OBJECT_OF("update", KernelRow, in[PASS_UPDATE], uses),
+                                {0}};
+static const Field classes[] = {
+    FIELD_WORD_OF("class", TraceTensor, class_, class_word), FIELD(COUNT, "bytes", TraceTensor, bytes), {0}};
+static const Field tensors[] = {FIELD(TEXT, "name", TraceTensor, name),
+                                FIELD_WORD_OF("class", TraceTensor, class_, class_word),
+                                FIELD(COUNT, "bytes", TraceTensor, bytes),
+                                {0}};
+static const Field memory[] = {FIELD(COUNT, "peak_bytes", BundlePath, peak_bytes),
+                               FIELD_LIST_OF("classes", BundlePath, classes, classes),
+                               FIELD_LIST_OF("largest", BundlePath, largest, tensors),
+                               {0}};
+static const Field audit[] = {FIELD(TEXT, "check", TraceFinding, name),
+                              FIELD(TRUTH, "passed", TraceFinding, passed),
+                              FIELD(TEXT, "detail", TraceFinding, detail),
+                              {0}};
+static const Field paths[] = {
+    FIELD(TEXT, "label", BundlePath, label),
+    FIELD(TEXT, "source", BundlePath, source),
+    FIELD(TEXT, "source_note", BundlePath, source_note),
+    FIELD(TEXT, "window", BundlePath, window),
+    FIELD_OBJECT_OF("step", BundlePath, step, step),
+    FIELD_LIST_OF("phases", BundlePath, phases, phases),
+    FIELD_LIST_OF("operations", BundlePath, rows, operations),
+    FIELD_LIST_OF("kernels", BundlePath, kernels, kernels),
+    {.key = "memory", .kind = FIELD_OBJECT, .fields = memory} /* of the path itself */,
+    {.key = "timeline",
+     .kind = FIELD_OBJECT,
+     .offset = offsetof(BundlePath, timeline),
+     .fields = timeline,
+     .ready = true},
+    {.key = "tables",
+     .kind = FIELD_LIST,
+     .offset = offsetof(BundlePath, tables),
+     .fields = tables,
+     .ready = true},
+    FIELD_LIST_OF("audit", BundlePath, audit, audit),
+    {0}};
+static const Field differences[] = {FIELD(TEXT, "place", Difference, call),
+                                    FIELD(TEXT, "operation", Difference, operation),
+                                    FIELD_WORD_OF("pass", Difference, pass, pass_word),
+                                    FIELD(PERHAPS, "difference", Difference, difference),
+                                    {0}};
+static const Field answers[] = {FIELD(TEXT, "question", Answer, question),
+                                {.key = "answer",
+                                 .kind = FIELD_TEXTS,
+                                 .offset = offsetof(Answer, lines),
+                                 .count = offsetof(Answer, count)},
+                                {0}};
+/* Under the keys of guides to PyTorch's profiler; written as they are, and not read. */
+#define GUIDE(key_, kind_, fields_)                                                                          \
+    {                                                                                                        \
+        .key = #key_, .kind = FIELD_##kind_, .offset = offsetof(Bundle, guide.key_), .fields = fields_,      \
+        .ready = true, .optional = true                                                                      \
+    }
+#define ANY(kind_, key_)                                                                                     \
+    { .key = key_, .kind = FIELD_##kind_ }
+#define GUIDE_TIMES                                                                                          \
+    TEXT_ONLY("name"), ANY(MEASURE, "cuda_time_total_ms"), ANY(MEASURE, "cuda_time_avg_ms"),                 \
+        ANY(COUNT, "count")
+#define GUIDE_OPERATOR                                                                                       \
+    GUIDE_TIMES, ANY(MEASURE, "cpu_time_total_ms"), ANY(MEASURE, "cpu_time_avg_ms"),                         \
+        ANY(MEASURE, "self_cuda_time_ms"), ANY(MEASURE, "self_cpu_time_ms")
+static const Field guide_config[] = {
+    ANY(COUNT, "batch_size"), ANY(COUNT, "seq_len"), ANY(COUNT, "hidden_size"), TEXT_ONLY("device"), {0}};
+static const Field guide_summary[] = {ANY(MEASURE, "total_cuda_time_ms"), ANY(MEASURE, "total_cpu_time_ms"),
+                                      ANY(COUNT, "total_operators"),      ANY(COUNT, "aten_operators"),
+                                      ANY(COUNT, "cuda_kernels"),         {0}};
+static const Field guide_operators[] = {GUIDE_OPERATOR, {0}};
+static const Field guide_aten[] = {GUIDE_OPERATOR,
+                                   TEXT_ONLY("native_function"),
+                                   TEXT_ONLY("potential_cuda_file"),
+                                   TEXT_ONLY("category"),
+                                   {0}};
+static const Field guide_kernels[] = {GUIDE_TIMES, {0}};
+static const Field guide_categories[] = {{0}}; // a key for each
+
+const Field bundle_fields[] = {
+    FIELD(TEXT, "schema", Bundle, schema),
+    FIELD(COUNT, "version", Bundle, version),
+    FIELD_OBJECT_OF("run", Bundle, run, run),
+    {.key = "peaks", .kind = FIELD_OBJECT, .fields = limits} /* of the bundle itself */,
+    FIELD_LIST_OF("paths", Bundle, paths, paths),
+    FIELD_LIST_OF("differences", Bundle, differences, differences),
+    FIELD_LIST_OF("questions", Bundle, answers, answers),
+    GUIDE(config, OBJECT, guide_config),
+    GUIDE(summary, OBJECT, guide_summary),
+    GUIDE(top_operators, LIST, guide_operators),
+    GUIDE(top_aten_operators, LIST, guide_aten),
+    GUIDE(top_cuda_kernels, LIST, guide_kernels),
+    GUIDE(category_statistics, OBJECT, guide_categories),
+    {0}};
+
+/* ---- what a kind alone cannot say ---- */
+
+static const char *text_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+static double number_of(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+/* Sums of many steps are rounded. */
+static bool ordered(const json_t *row) {
+    double low = number_of(row, "low_ns"), middle = number_of(row, "ns"), high = number_of(row, "high_ns");
+    return low <= middle * (1 + 1e-9) && middle <= high * (1 + 1e-9);
+}
+
+static bool same_identity(const json_t *a, const json_t *b) {
+    return strcmp(text_of(a, "place"), text_of(b, "place")) == 0 &&
+           strcmp(text_of(a, "operation"), text_of(b, "operation")) == 0 &&
+           strcmp(text_of(a, "pass"), text_of(b, "pass")) == 0;
+}
+
+static Status check_operations(const json_t *rows, size_t path) {
+    enum { ROWS_MOST = 2000 }; // compared in pairs
+    size_t count = json_array_size(rows);
+    if (count > ROWS_MOST) return fail(ERROR_FORMAT, "paths[%zu].operations: more than %d", path, ROWS_MOST);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *row = json_array_get(rows, i);
+        if (field_word(pass_word, text_of(row, "pass")) < 0)
+            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: no pass is called '%s'", path, i,
+                        text_of(row, "pass"));
+        if (!*text_of(row, "operation"))
+            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: an operation without a name", path, i);
+        if (!ordered(row))
+            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu].ns: not between its low and its high", path,
+                        i);
+        for (size_t k = 0; k < i; k++)
+            if (same_identity(row, json_array_get(rows, k)))
+                return fail(ERROR_FORMAT, "paths[%zu].operations: %zu and %zu are the same", path, k, i);
+    }
+    return OK;
+}
+
+static Status check_timeline(const json_t *drawn, size_t path) {
+    size_t names = json_array_size(json_object_get(drawn, "names")), i, k;
+    json_t *track, *event;
+    json_array_foreach(json_object_get(drawn, "tracks"), i, track) {
+        json_array_foreach(json_object_get(track, "events"), k, event) {
+            if (json_number_value(json_array_get(event, 0)) >= (double)names)
+                return fail(ERROR_FORMAT, "paths[%zu].timeline.tracks[%zu].events[%zu]: has no name", path, i,
+                            k);
+        }
+    }
+    return OK;
+}
+
+/* Texts stand in columns of texts, numbers in the others. */
+static bool cells_fit(const json_t *row, const json_t *heads) {
+    size_t i;
+    json_t *cell;
+    json_array_foreach(row, i, cell) {
+        bool text = strcmp(text_of(json_array_get(heads, i), "kind"), "text") == 0;
+        if (!json_is_null(cell) && json_is_string(cell) != text) return false;
+    }
+    return true;
+}
+
+static Status check_tables(const json_t *list, size_t path) {
+    size_t i, k;
+    json_t *table, *row;
+    json_array_foreach(list, i, table) {
+        const json_t *heads = json_object_get(table, "columns");
+        size_t width = json_array_size(heads);
+        json_array_foreach(json_object_get(table, "rows"), k, row) {
+            if (json_array_size(row) != width)
+                return fail(ERROR_FORMAT, "paths[%zu].tables[%zu].rows[%zu]: %zu cells in %zu columns", path,
+                            i, k, json_array_size(row), width);
+            if (!cells_fit(row, heads))
+                return fail(ERROR_FORMAT,
+                            "paths[%zu].tables[%zu].rows[%zu]: a cell is not of its column's kind", path, i,
+                            k);
+        }
+    }
+    return OK;
+}
+
+/* Of a parsed document: its form, by the table; minimum <= average <= maximum, names are known and identities
+ * unique. */
+static Status check_bundle(const json_t *root) {
+    const char *schema = text_of(root, "schema");
+    if (!schema || strcmp(schema, BUNDLE_SCHEMA) != 0)
+        return fail(ERROR_FORMAT, "not a profile of fusebox: no \"schema\": \"" BUNDLE_SCHEMA "\" in it");
+    if (number_of(root, "version") != BUNDLE_VERSION)
+        return fail(ERROR_FORMAT, "version %g of the profile's schema; this program reads version %d",
+                    number_of(root, "version"), BUNDLE_VERSION);
+    TRY(fields_check(root, bundle_fields, ""));
+    const json_t *list = json_object_get(root, "paths");
+    size_t count = json_array_size(list);
+    if (count < 1 || count > FORM_COUNT)
+        return fail(ERROR_FORMAT, "paths: %zu of them; there are 1 or 2", count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *path = json_array_get(list, i);
+        if (!ordered(json_object_get(path, "step")))
+            return fail(ERROR_FORMAT, "paths[%zu].step.ns: not between its low and its high", i);
+        if (i && strcmp(text_of(path, "label"), text_of(json_array_get(list, 0), "label")) == 0)
+            return fail(ERROR_FORMAT, "paths: both are called '%s'", text_of(path, "label"));
+        TRY(check_operations(json_object_get(path, "operations"), i));
+        TRY(check_timeline(json_object_get(path, "timeline"), i));
+        TRY(check_tables(json_object_get(path, "tables"), i));
+    }
+    return OK;
+}
+
+/* ---- reading ---- */
+
+Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *bundle) {
+    json_t *root;
+    *bundle = (Bundle){0};
+    TRY(json_parse(text, length, name, &root));
+    Status status = fail_at(check_bundle(root), "%s", name);
+    if (!status) fields_read(root, bundle_fields, bundle);
+    json_decref(root);
+    return status;
+}
+
+Status bundle_read(const char *path, Bundle *bundle) {
+    char *text = NULL;
+    int64_t length;
+    *bundle = (Bundle){0};
+    TRY(file_read(path, BUNDLE_BYTES_MOST, &text, &length));
+    Status status = bundle_parse(text, length, path, bundle);
+    memory_free(text);
+    return status;
+}
+
+void bundle_free(Bundle *bundle) {
+    fields_free(bundle_fields, bundle);
+    *bundle = (Bundle){0};
+}

@@ -1,0 +1,60 @@
+#include "report/page.h"
+
+#include "base/files.h"
+
+#include <string.h>
+
+/* The files of report/page/ become texts of the program. */
+#define INCLUDED(name, file)                                                                                 \
+    __asm__(".pushsection .rodata\n" #name ":\n.incbin \"report/page/" file "\"\n.byte 0\n.popsection\n");   \
+    extern const char name[] __attribute__((visibility("hidden")));
+
+INCLUDED(page_head, "head.html")
+INCLUDED(page_style, "style.css")
+INCLUDED(page_body, "body.html")
+INCLUDED(page_basics, "basics.js")
+INCLUDED(page_charts, "charts.js")
+INCLUDED(page_timeline, "timeline.js")
+INCLUDED(page_sections, "sections.js")
+
+static Status append(FileWriter *writer, const char *text) {
+    return file_writer_append(writer, text, (int64_t)strlen(text));
+}
+
+/* In a script element only "</script" and "<!--" mean anything to HTML; "<" stands in no JSON but inside a
+ * text, where it may be written as its number. */
+static Status append_json(FileWriter *writer, const char *json, int64_t length) {
+    int64_t done = 0;
+    for (int64_t i = 0; i < length; i++) {
+        if (json[i] != '<') continue;
+        TRY(file_writer_append(writer, json + done, i - done));
+        TRY(append(writer, "\\u003c"));
+        done = i + 1;
+    }
+    return file_writer_append(writer, json + done, length - done);
+}
+
+static Status append_page(FileWriter *writer, const char *bundle, int64_t length) {
+    TRY(append(writer, page_head));
+    TRY(append(writer, "<style>\n"));
+    TRY(append(writer, page_style));
+    TRY(append(writer, "</style>\n"));
+    TRY(append(writer, page_body));
+    TRY(append(writer, "<script type=\"application/json\" id=\"bundle\">"));
+    TRY(append_json(writer, bundle, length));
+    TRY(append(writer, "</script>\n<script>\n"));
+    TRY(append(writer, page_basics));
+    TRY(append(writer, page_charts));
+    TRY(append(writer, page_timeline));
+    TRY(append(writer, page_sections));
+    return append(writer, "</script>\n</body>\n</html>\n");
+}
+
+Status page_write(const char *bundle, int64_t length, const char *path) {
+    FileWriter *writer;
+    TRY(file_writer_open(path, &writer));
+    Status status = append_page(writer, bundle, length);
+    if (!status) return file_writer_close(writer);
+    file_writer_abandon(writer);
+    return status;
+}

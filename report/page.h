@@ -1,0 +1,10 @@
+/* page: a bundle as one HTML file that needs nothing else: no network, no other file. Its parts are
+ * report/page/. */
+#pragma once
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+/* Writes the page of a bundle's text, which bundle_render made or bundle_parse has checked. */
+CHECKED Status page_write(const char *bundle, int64_t length, const char *path);

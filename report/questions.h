@@ -1,0 +1,32 @@
+/* questions: what people ask a profile, answered with its figures in sentences. */
+#pragma once
+
+#include "report/profile.h"
+
+enum { QUESTION_COUNT = 7 };
+
+typedef struct {
+    const char *question;
+    char **lines; // each a sentence with its figures
+    int64_t count, room;
+} Answer;
+
+typedef struct {
+    Answer answers[QUESTION_COUNT];
+} Answers;
+
+/* Answers all seven; of a profile with two paths, for each. To be freed with answers_free. */
+Answers questions_answer(const Profile *profile);
+void answers_print(const Answers *answers, FILE *file);
+void answers_free(Answers *answers);
+
+/* ---- for those that answer ---- */
+
+/* Adds a line, printf-style. */
+void answer_line(Answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The fifth question, what each fusion saves, the sixth, what limits the step, and the seventh, what the
+ * ranks wait for. */
+void question_savings(const Profile *profile, Answer *answer);
+void question_bound(const ProfilePath *path, Answer *answer);
+void question_ranks(const ProfilePath *path, Answer *answer);

@@ -1,0 +1,277 @@
+#include "report/questions.h"
+
+#include "base/memory.h"
+#include "base/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- 5: what each fusion saves ---- */
+
+typedef struct {
+    const OperationRow *naive, *fused;
+} Pair;
+
+static int larger_saving(const void *a, const void *b) {
+    const Pair *x = a, *y = b;
+    double p = x->naive->ns - x->fused->ns, q = y->naive->ns - y->fused->ns;
+    return (p < q) - (p > q);
+}
+
+/* What an operation moved is not counted; but in its time no more can have been moved than a copy moves. */
+static void saving_of_time(const Profile *profile, Pair pair, Answer *a) {
+    const OperationRow *n = pair.naive, *f = pair.fused;
+    double bandwidth = profile->paths[0].trace->run.measured.bandwidth;
+    const Difference *d = profile_difference(profile, n);
+    char difference[64] = "difference not taken";
+    if (d && isfinite(d->difference))
+        snprintf(difference, sizeof difference, "difference %.1e", d->difference);
+    if (f->form == FORM_NAIVE) {
+        answer_line(a, "%s %s: nothing, it has no fused form here", n->call, pass_name(n->pass));
+        return;
+    }
+    char most[128] = "";
+    if (bandwidth > 0)
+        snprintf(most, sizeof most, "at most %s to %s ", in_words(CELL_BYTES, 1e-9 * n->ns * bandwidth).text,
+                 in_words(CELL_BYTES, 1e-9 * f->ns * bandwidth).text);
+    answer_line(a, "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, bytes %s(least %s), %s",
+                n->call, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
+                in_words(CELL_TIME, n->ns).text, ratio(n->ns, f->ns), n->launches, f->launches, most,
+                in_words(CELL_BYTES, n->work.bytes).text, difference);
+}
+
+static void saving(const Profile *profile, Pair pair, Answer *a) {
+    const OperationRow *n = pair.naive, *f = pair.fused;
+    saving_of_time(profile, pair, a);
+    if (n->memory != f->memory)
+        answer_line(a, "%s %s: peak memory of a call %s to %s", n->call, pass_name(n->pass),
+                    in_words(CELL_BYTES, (double)n->memory).text,
+                    in_words(CELL_BYTES, (double)f->memory).text);
+}
+
+/* What one path does in other operations than the other: a token that is decoded as a whole. */
+static void saving_of_others(const Figures *naive, const Figures *fused, Answer *a) {
+    double ns[FORM_COUNT] = {0}, launches[FORM_COUNT] = {0};
+    const char *call[FORM_COUNT] = {NULL};
+    const Figures *paths[FORM_COUNT] = {naive, fused};
+    int rows[FORM_COUNT] = {0};
+    for (int form = 0; form < FORM_COUNT; form++)
+        for (int64_t i = 0; i < paths[form]->row_count; i++) {
+            const OperationRow *r = &paths[form]->rows[i];
+            if (figures_find(paths[!form], r->call, r->operation, r->pass)) continue;
+            ns[form] += r->ns;
+            launches[form] += r->launches;
+            call[form] = r->call;
+            rows[form]++;
+        }
+    if (rows[FORM_NAIVE] && rows[FORM_FUSED])
+        answer_line(a, "%s%s in place of %d operations: %s of %s (%.2f times as fast), launches %.0f to %.0f",
+                    call[FORM_FUSED], rows[FORM_FUSED] > 1 ? " and others" : "", rows[FORM_NAIVE],
+                    in_words(CELL_TIME, ns[FORM_NAIVE] - ns[FORM_FUSED]).text,
+                    in_words(CELL_TIME, ns[FORM_NAIVE]).text, ratio(ns[FORM_NAIVE], ns[FORM_FUSED]),
+                    launches[FORM_NAIVE], launches[FORM_FUSED]);
+}
+
+static void savings_in_all(const Profile *profile, Answer *a) {
+    const Figures *n = &profile->paths[0].figures, *f = &profile->paths[1].figures;
+    const Difference *most = NULL;
+    for (int i = 0; i < profile->difference_count; i++) {
+        const Difference *d = &profile->differences[i];
+        if (isfinite(d->difference) && (!most || d->difference > most->difference)) most = d;
+    }
+    answer_line(
+        a,
+        "in all: the median step %.3f to %.3f ms (%.2f times as fast), launches %.0f to %.0f, peak memory %s "
+        "to %s (saved activations %s to %s, scratch %s to %s)",
+        n->step_ms, f->step_ms, ratio(n->step_ms, f->step_ms), n->launches, f->launches,
+        in_words(CELL_BYTES, (double)n->peak_bytes).text, in_words(CELL_BYTES, (double)f->peak_bytes).text,
+        in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SAVED]).text,
+        in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SAVED]).text,
+        in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SCRATCH]).text,
+        in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SCRATCH]).text);
+    if (most)
+        answer_line(a, "largest difference of an output: %.1e, of %s %s", most->difference, most->call,
+                    pass_name(most->pass));
+}
+
+void question_savings(const Profile *profile, Answer *a) {
+    if (profile->count < 2) {
+        answer_line(a, "only one path ran; --compare runs the naive and the fused one side by side");
+        return;
+    }
+    const Figures *naive = &profile->paths[0].figures, *fused = &profile->paths[1].figures;
+    Pair *pairs = memory_array((size_t)naive->row_count + 1, sizeof *pairs);
+    int64_t count = 0;
+    for (int64_t i = 0; i < naive->row_count; i++) {
+        const OperationRow *n = &naive->rows[i], *f = figures_find(fused, n->call, n->operation, n->pass);
+        if (f) pairs[count++] = (Pair){n, f};
+    }
+    qsort(pairs, (size_t)count, sizeof *pairs, larger_saving);
+    for (int64_t i = 0; i < count; i++) saving(profile, pairs[i], a);
+    memory_free(pairs);
+    saving_of_others(naive, fused, a);
+    savings_in_all(profile, a);
+}
+
+/* ---- 6: what limits the step ---- */
+
+enum { TINY_NS = 5000 };
+static const double STARVED = 0.05, IDLE = 0.15; // shares of the step above which a cause is named
+
+typedef struct {
+    double reader, idle;   // shares of the step
+    double matrix, memory; // ns that each limit binds
+    double least;          // ns that all operations need at this machine's limits
+    double kernels, tiny;  // a step
+    double waits, wait_ns; // calls of the host that wait for the device, a step
+    double copies, copied; // synchronous copies, and copies of pageable memory, a step
+    double pageable;
+    const OperationRow *slack; // takes longest beyond what its limit demands
+    double slack_ns, slack_share;
+    const char *limits; // whose they are, "measured"; NULL: not known
+    bool cpu, graphs;   // graphs: steps are launched as such
+} Evidence;
+
+/* A GPU computes a GELU or a softmax while it waits for memory. On the CPU their exponentials take longer
+ * than their bytes, whatever the contract demands most of. */
+static bool computes(const InsideRow *inside, bool cpu) {
+    if (inside->category == CATEGORY_MATRIX) return true;
+    bool activation = inside->category == CATEGORY_ACTIVATION && strncmp(inside->name, "ReLU", 4) != 0;
+    return cpu && (activation || strncmp(inside->name, "softmax", 7) == 0);
+}
+
+/* A fused operation is bound by what its contract demands most of; but a CPU computes what takes longer than
+ * its bytes, of which a contract does not count all, nor what a core needs for it. A naive one passes through
+ * memory what its primitives hand on: of it only those are arithmetic that compute. `reached` is the share of
+ * its limit. */
+static void weigh_row(const OperationRow *r, bool arithmetic, double reached, Evidence *e) {
+    double computing = 0;
+    for (int64_t i = 0; i < r->inside_count; i++)
+        if (computes(&r->inside[i], e->cpu) && (arithmetic || r->inside[i].category != CATEGORY_MATRIX))
+            computing += r->inside[i].ns;
+    if (r->form == FORM_FUSED && e->cpu) computing = fmax(0, 1 - reached) * r->ns;
+    if (r->form == FORM_FUSED && arithmetic) computing = r->ns;
+    e->matrix += computing;
+    e->memory += r->ns - computing;
+}
+
+static void weigh_work(const ProfilePath *path, Evidence *e) {
+    const Figures *f = &path->figures;
+    const TraceRun *run = &path->trace->run;
+    const Peaks *peaks = trace_limits(run);
+    if (!peaks_known(peaks)) return;
+    e->limits = peaks == &run->measured ? "measured" : "data sheet's";
+    for (int64_t i = 0; i < f->row_count; i++) {
+        const OperationRow *r = &f->rows[i];
+        double reached = limit_share(peaks, r->work, r->ns);
+        if (r->category == CATEGORY_COMMUNICATION) continue; // the seventh question's
+        weigh_row(r, limit_is_arithmetic(peaks, r->work), reached, e);
+        e->least += reached * r->ns;
+        if ((1 - reached) * r->ns <= e->slack_ns) continue;
+        e->slack = r;
+        e->slack_ns = (1 - reached) * r->ns;
+        e->slack_share = reached;
+    }
+}
+
+static void weigh_events(const ProfilePath *path, Evidence *e) {
+    const Trace *t = path->trace;
+    double steps = (double)path->figures.steps;
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *event = &t->events[i];
+        double ns = (double)trace_length(event);
+        if (event->step < 0) continue;
+        if (event->kind == TRACE_KERNEL) {
+            e->kernels += 1 / steps;
+            e->tiny += (ns < TINY_NS) / steps;
+        } else if (event->kind == TRACE_COPY) {
+            e->pageable += (event->copy.host == HOST_MEMORY_PAGEABLE) / steps;
+            e->copied += (double)event->copy.bytes / steps;
+        } else if (event->kind == TRACE_RUNTIME && strstr(event->name, "Synchronize")) {
+            e->waits += 1 / steps;
+            e->wait_ns += ns / steps;
+        } else if (event->kind == TRACE_RUNTIME && strstr(event->name, "Memcpy") &&
+                   !strstr(event->name, "Async")) {
+            e->copies += 1 / steps;
+        }
+    }
+}
+
+static Evidence weigh(const ProfilePath *path) {
+    const Figures *f = &path->figures;
+    const TraceRun *run = &path->trace->run;
+    Evidence e = {.cpu = run->source == SOURCE_CLOCK, .graphs = run->graphs};
+    e.reader = ratio(f->reader_ms, f->step_ms);
+    e.idle = fmax(0, 1 - ratio(1e-6 * f->device_ns, f->step_ms) - e.reader);
+    weigh_work(path, &e);
+    weigh_events(path, &e);
+    return e;
+}
+
+/* What to try where the device is busy: memory limits it, or arithmetic. */
+static const char *remedy(const ProfilePath *path, const Evidence *e) {
+    bool naive = strcmp(path->label, "naive") == 0, fp32 = strcmp(path->trace->run.dtype, "fp32") == 0;
+    if (e->memory > e->matrix)
+        return naive ? "--fused=1, whose operations read and write what the naive ones pass through memory"
+               : e->cpu && fp32 ? "--dtype=bf16, which reads and writes half as much"
+               : e->cpu
+                   ? "improving the operations whose share of the limit is lowest"
+                   : "a smaller dtype; where their share of the limit is high, kernels are as fast as a copy";
+    return fp32 && !e->cpu ? "--dtype=bf16 or tf32, which use the tensor cores"
+           : naive         ? "--fused=1"
+           : fp32          ? "--dtype=bf16, where the processor has products for it"
+                           : "improving the operations whose share of the limit is lowest";
+}
+
+static void verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
+    if (e->reader > STARVED)
+        answer_line(
+            a, "%s: the reader. Try more --workers, a larger batch, or tokens in .bin shards instead of text",
+            path->label);
+    else if (e->idle > IDLE)
+        answer_line(a, "%s: %s. Try %sa larger batch", path->label,
+                    e->cpu ? "the program between the operations" : "the host's launches",
+                    strcmp(path->label, "naive") == 0 ? "--fused=1, "
+                    : e->cpu || e->graphs             ? ""
+                                                      : "--graphs=1 (tracing turns it off), ");
+    else if (!e->limits)
+        answer_line(a,
+                    "%s: memory or arithmetic; which of them is not known without this machine's limits. Try "
+                    "--peaks=1, which measures them",
+                    path->label);
+    else
+        answer_line(a, "%s: %s. Try %s", path->label, e->memory > e->matrix ? "memory" : "arithmetic",
+                    remedy(path, e));
+}
+
+void question_bound(const ProfilePath *path, Answer *a) {
+    const Figures *f = &path->figures;
+    Evidence e = weigh(path);
+    double ns = e.matrix + e.memory;
+    verdict(path, &e, a);
+    answer_line(a, "%s: of a median step's %.3f ms %.2f (%.1f%%) are spent waiting for the reader",
+                path->label, f->step_ms, f->reader_ms, 100 * e.reader);
+    answer_line(a, "%s: %s %.1f%% of the step %s tracing; %.0f %s a step, %.0f of them under %d us",
+                path->label, e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle,
+                f->timed ? "without" : "with", e.kernels, e.cpu ? "primitives and products" : "kernels",
+                e.tiny, TINY_NS / 1000);
+    if (ns > 0)
+        answer_line(a,
+                    "%s: of the operations' time %.1f%% is limited by arithmetic, %.1f%% by memory; at the "
+                    "%s limits they would take %s, %s %s%s",
+                    path->label, 100 * e.matrix / ns, 100 * e.memory / ns, e.limits,
+                    in_words(CELL_TIME, e.least).text, e.least > ns ? "but took" : "instead of",
+                    in_words(CELL_TIME, ns).text,
+                    e.least > ns ? ": those are too low, and --peaks measures them anew" : "");
+    if (e.slack)
+        answer_line(a, "%s: the most to gain is in %s %s: %s at %.1f%% of its limit", path->label,
+                    e.slack->call, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,
+                    100 * e.slack_share);
+    if (path->trace->run.source == SOURCE_CUPTI) // else no calls are known
+        answer_line(a,
+                    "%s: the host waits for the device %.1f times a step (%s); %.1f synchronous copies, %.1f "
+                    "of pageable memory, %s copied",
+                    path->label, e.waits, in_words(CELL_TIME, e.wait_ns).text, e.copies, e.pageable,
+                    in_words(CELL_BYTES, e.copied).text);
+}

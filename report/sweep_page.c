@@ -1,0 +1,94 @@
+#include "report/sweep_page.h"
+
+#include <math.h>
+
+enum { LEFT = 170, BAR = 460, WIDTH = 760, ROW = 22 }; // of a chart, in its own units
+
+static const char head[] =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+    "'unsafe-inline'\">\n"
+    "<title>fusebox: sizes side by side</title>\n<style>\n"
+    ":root { color-scheme: light dark; }\n"
+    "body { font: 14px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 900px; padding: 20px 14px; }\n"
+    "h2 { font-size: 16px; margin: 28px 0 4px; }\n"
+    "div { overflow-x: auto; }\n"
+    "svg { display: block; min-width: 700px; width: 100%; }\n"
+    "text { fill: currentColor; font-size: 13px; } rect { fill: #4474a6; }\n"
+    "table { border-collapse: collapse; font-variant-numeric: tabular-nums; }\n"
+    "th, td { padding: 2px 12px 2px 0; text-align: right; white-space: nowrap; }\n"
+    "</style>\n</head>\n<body>\n";
+
+static void put_html(const char *text, FILE *file) {
+    for (; *text; text++)
+        if (*text == '<' || *text == '&' || *text == '>')
+            fprintf(file, "&#%d;", *text);
+        else
+            fputc(*text, file);
+}
+
+static void put_cell(const Table *t, int64_t row, int column, FILE *file) {
+    const Cell *cell = &t->cells[row * t->column_count + column];
+    char text[CELL_TEXT_BYTES];
+    if (t->columns[column].kind == CELL_TEXT) {
+        put_html(cell->text ? cell->text : "", file);
+        return;
+    }
+    if (!isfinite(cell->number)) return;
+    cell_format(t->columns[column].kind, cell->number, UNIT_AUTO, text);
+    put_html(text, file);
+}
+
+static void print_chart(const Table *t, int names, int column, FILE *file) {
+    double most = 0;
+    for (int64_t row = 0; row < t->rows; row++) {
+        double number = t->cells[row * t->column_count + column].number;
+        if (isfinite(number)) most = fmax(most, number);
+    }
+    if (!(most > 0)) return; // not known of any
+    fprintf(file, "<h2>");
+    put_html(t->columns[column].title, file);
+    fprintf(file, "</h2>\n<div><svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH, (int)t->rows * ROW);
+    for (int64_t row = 0; row < t->rows; row++) {
+        double number = t->cells[row * t->column_count + column].number, y = (double)row * ROW;
+        double width = isfinite(number) ? BAR * number / most : 0;
+        fprintf(file, "<text x=\"%d\" y=\"%.0f\" text-anchor=\"end\">", LEFT - 8, y + 15);
+        for (int i = 0; i < names; i++) {
+            if (i) fprintf(file, i == 1 ? " x " : ", ");
+            put_cell(t, row, i, file);
+        }
+        fprintf(file,
+                "</text><rect x=\"%d\" y=\"%.0f\" width=\"%.1f\" height=\"%d\"/><text x=\"%.1f\" y=\"%.0f\">",
+                LEFT, y + 3, width, ROW - 6, LEFT + width + 6, y + 15);
+        put_cell(t, row, column, file);
+        fprintf(file, "</text>\n");
+    }
+    fprintf(file, "</svg></div>\n");
+}
+
+void sweep_page_print(const Table *t, int names, const int *columns, int count, FILE *file) {
+    fputs(head, file);
+    fprintf(file, "<h1>Sizes side by side</h1>\n");
+    for (int64_t i = 0; i < t->note_count; i++) {
+        fprintf(file, "<p>");
+        put_html(t->notes[i], file);
+        fprintf(file, "</p>\n");
+    }
+    for (int i = 0; i < count; i++) print_chart(t, names, columns[i], file);
+    fprintf(file, "<h2>All figures</h2>\n<div><table><tr>");
+    for (int i = 0; i < t->column_count; i++) {
+        fprintf(file, "<th>");
+        put_html(t->columns[i].title, file);
+        fprintf(file, "</th>");
+    }
+    for (int64_t row = 0; row < t->rows; row++) {
+        fprintf(file, "</tr>\n<tr>");
+        for (int i = 0; i < t->column_count; i++) {
+            fprintf(file, "<td>");
+            put_cell(t, row, i, file);
+            fprintf(file, "</td>");
+        }
+    }
+    fprintf(file, "</tr></table></div>\n</body>\n</html>\n");
+}

@@ -1,0 +1,128 @@
+/* Operators with their kernels below them, and ranges: a row for each name, on the host and on the device. */
+#include "report/kernel_name.h"
+#include "report/tables_internal.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Rows by name, the times of each. A kernel's row has an operator's above it. */
+typedef struct {
+    const char *name; // the trace's or the rows' names'
+    int64_t above;    // row; -1: none
+    Phase phase;      // PHASE_COUNT: any
+    Stats host, device;
+} TimedRow;
+
+typedef struct {
+    Trace *names;
+    TimedRow *rows;
+    int64_t count, room;
+    RowValues host, device;
+} TimedRows;
+
+static int64_t row_of(TimedRows *r, const char *name, int64_t above, Phase phase) {
+    name = trace_name(r->names, name);
+    for (int64_t i = 0; i < r->count; i++)
+        if (r->rows[i].name == name && r->rows[i].above == above && r->rows[i].phase == phase) return i;
+    r->rows = memory_grow(r->rows, &r->room, r->count + 1, sizeof *r->rows);
+    r->rows[r->count] = (TimedRow){.name = name, .above = above, .phase = phase};
+    return r->count++;
+}
+
+static int slower(const void *a, const void *b) {
+    const TimedRow *const *x = a, *const *y = b;
+    double p = (*x)->device.total + (*x)->host.total, q = (*y)->device.total + (*y)->host.total;
+    return (p < q) - (p > q);
+}
+
+static void print_row(const Trace *t, const TimedRow *row, Table *table) {
+    const Stats *h = &row->host, *d = &row->device;
+    char name[KERNEL_NAME_BYTES + 2];
+    snprintf(name, sizeof name, "%s%s", row->above >= 0 ? "  " : "", row->name);
+    table_add_row(table);
+    table_set_text(table, 0, name);
+    TABLE_SET(table, 1, (double)(h->count ? h->count : d->count));
+    if (h->count)
+        TABLE_SET(table, 2, h->total, h->mean, h->most, h->least, share_of(h->total, trace_steps_ns(t)));
+    if (d->count)
+        TABLE_SET(table, 7, d->total, d->mean, d->most, d->least, share_of(d->total, trace_device_ns(t)));
+    if (table->column_count > TIMED_COLUMNS)
+        table_set_text(table, TIMED_COLUMNS, row->phase < PHASE_COUNT ? phase_name(row->phase) : "");
+}
+
+/* The longest first, and below each what has it above. */
+static void print_rows(const Trace *t, TimedRows *r, Table *table) {
+    Stats *host = row_values_stats(&r->host, r->count), *device = row_values_stats(&r->device, r->count);
+    const TimedRow **sorted = memory_array((size_t)r->count + 1, sizeof *sorted);
+    for (int64_t i = 0; i < r->count; i++) {
+        r->rows[i].host = host[i];
+        r->rows[i].device = device[i];
+        sorted[i] = &r->rows[i];
+    }
+    qsort(sorted, (size_t)r->count, sizeof *sorted, slower);
+    for (int64_t i = 0; i < r->count; i++) {
+        if (sorted[i]->above >= 0) continue;
+        print_row(t, sorted[i], table);
+        for (int64_t k = 0; k < r->count; k++)
+            if (sorted[k]->above == sorted[i] - r->rows) print_row(t, sorted[k], table);
+    }
+    memory_free(sorted);
+    memory_free(host);
+    memory_free(device);
+    memory_free(r->rows);
+    trace_close(r->names);
+}
+
+Table table_operators(const Trace *t) {
+    static const TableColumn columns[] = {{"name", "Operator", CELL_TEXT}, TIMED};
+    TimedRows rows = {.names = trace_open()};
+    Table table = TABLE("operators", "Operators, and their kernels below them", columns);
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        char label[LABEL_BYTES], kernel[KERNEL_NAME_BYTES];
+        if (!trace_in_step(e) || !e->operation || (e->kind != TRACE_OPERATION && e->kind != TRACE_KERNEL))
+            continue;
+        operation_label(e, label);
+        int64_t row = row_of(&rows, label, -1, PHASE_COUNT);
+        if (e->kind == TRACE_OPERATION) {
+            row_values_add(&rows.host, row, (double)trace_length(e));
+            row_values_add(&rows.device, row, (double)e->device_total);
+            continue;
+        }
+        kernel_label(e->name, kernel);
+        row_values_add(&rows.device, row_of(&rows, kernel, row, PHASE_COUNT), (double)trace_length(e));
+    }
+    print_rows(t, &rows, &table);
+    return table;
+}
+
+/* The user's own, or the others. */
+static void fill_ranges(const Trace *t, bool own, Table *table) {
+    TimedRows rows = {.names = trace_open()};
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (e->kind > TRACE_SCOPE || !trace_in_step(e) || trace_is_own(e) != own) continue;
+        int64_t row = row_of(&rows, e->name, -1, e->kind == TRACE_SCOPE ? e->phase : PHASE_COUNT);
+        row_values_add(&rows.host, row, (double)trace_length(e));
+        row_values_add(&rows.device, row, (double)e->device_total);
+    }
+    print_rows(t, &rows, table);
+}
+
+static const TableColumn of_ranges[] = {{"name", "Range", CELL_TEXT}, TIMED, {"phase", "In", CELL_TEXT}};
+
+Table table_ranges(const Trace *t) {
+    Table table = TABLE("ranges", "Ranges of the program", of_ranges);
+    fill_ranges(t, false, &table);
+    return table;
+}
+
+Table table_user_defined(const Trace *t) {
+    Table table = TABLE("user_defined", "UserDefined: the ranges of PROFILE_SCOPE", of_ranges);
+    fill_ranges(t, true, &table);
+    if (!table.rows) table_note(&table, "there are none");
+    return table;
+}
