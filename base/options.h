@@ -1,4 +1,4 @@
-/* options: a program's options as one table, read from the command line (argp) and from a JSON file. The
+/* options: a program's options as tables of rows, read from the command line and from a JSON file. The
  * table says everything once: --help, validation, --config and --print-config follow from it. */
 #pragma once
 
