@@ -382,6 +382,11 @@ Status bundle_read(const char *path, Bundle *bundle) {
     return status;
 }
 
+const char *bundle_step_name(const BundlePath *path) {
+    const char *name = path->step.name;
+    return strcmp(name, STEP_OF_TRAINING) == 0 || strcmp(name, STEP_OF_A_PASS) == 0 ? "" : name;
+}
+
 void bundle_free(Bundle *bundle) {
     fields_free(bundle_fields, bundle);
     *bundle = (Bundle){0};

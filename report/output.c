@@ -60,27 +60,23 @@ static char *named(const char *folder, const char *stem, const char *label, cons
     return path_join(folder, name);
 }
 
-static Status write_bundle(const Profile *profile, const Answers *answers, const char *folder,
-                           const ProfileOptions *options) {
-    JsonWriter bundle = {0};
-    char *json = named(folder, "profiling_stats", NULL, options, ".json");
-    char *html = named(folder, "profile", NULL, options, ".html");
-    bundle_render(profile, answers, &bundle);
-    Status status = json_writer_save(&bundle, json);
-    if (!status) status = page_write(bundle.text, (int64_t)bundle.length, html);
-    json_writer_free(&bundle);
-    memory_free(json);
-    memory_free(html);
+static Status write_bundle(const Bundle *bundle, const char *folder, const ProfileOptions *options) {
+    JsonWriter text = {0};
+    OWNED char *json = named(folder, "profiling_stats", NULL, options, ".json");
+    OWNED char *html = named(folder, "profile", NULL, options, ".html");
+    fields_write(&text, bundle_fields, bundle);
+    Status status = json_writer_save(&text, json);
+    if (!status) status = page_write(text.text, (int64_t)text.length, html);
+    json_writer_free(&text);
     return status;
 }
 
-static Status write_report(const Profile *profile, const Answers *answers, const char *folder,
-                           const ProfileOptions *options) {
+static Status write_report(const Bundle *bundle, const char *folder, const ProfileOptions *options) {
     TextFile text;
     char name[FILE_NAME_BYTES];
     file_name("kernel_analysis_report", NULL, options, ".md", name);
     TRY(text_file_open(&text));
-    markdown_report_print(profile, answers, text.file);
+    markdown_report_print(bundle, text.file);
     return text_file_save(&text, folder, name);
 }
 
@@ -135,12 +131,15 @@ static Status write_tables(const Profile *profile, const char *folder, const Pro
 }
 
 Status profile_write(const Profile *profile, const char *folder, const ProfileOptions *options) {
+    MadeBundle made;
     TRY(directory_make(folder));
     Answers answers = questions_answer(profile);
-    Status status = write_bundle(profile, &answers, folder, options);
-    if (!status) status = write_report(profile, &answers, folder, options);
+    bundle_make(profile, &answers, &made);
+    Status status = write_bundle(&made.bundle, folder, options);
+    if (!status) status = write_report(&made.bundle, folder, options);
     if (!status) status = write_traces(profile, folder, options);
     if (!status) status = write_tables(profile, folder, options);
+    bundle_unmake(&made);
     answers_free(&answers);
     return status;
 }

@@ -121,7 +121,10 @@ static char *rendered(const Sample *s) {
     Answers answers;
     JsonWriter writer = {0};
     answers = questions_answer(&s->profile);
-    bundle_render(&s->profile, &answers, &writer);
+    MadeBundle made;
+    bundle_make(&s->profile, &answers, &made);
+    fields_write(&writer, bundle_fields, &made.bundle);
+    bundle_unmake(&made);
     answers_free(&answers);
     return writer.text;
 }
