@@ -194,8 +194,8 @@ static Status plain_pass(Ctx *ctx, void *program) {
 }
 
 static Status plain_forward(Ctx *ctx, Plain *p) {
-    Inputs inputs = {.tokens = tensor_view(p->tokens.data, I32, shape2(1, p->T)),
-                     .source = tensor_view(p->source.data, I32, shape2(1, p->S))};
+    DeviceBatch inputs = {.tokens = tensor_view(p->tokens.data, I32, shape2(1, p->T)),
+                          .source = tensor_view(p->source.data, I32, shape2(1, p->S))};
     Shape shape = shape3(1, p->T, config_padded_vocab(&p->model.config));
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     TRY(transformer_forward(ctx, &p->model, &inputs, NULL));

@@ -38,7 +38,7 @@ static bool kernel_is_fast(const OnednnKernel *kernel) {
     return strstr(name, "amx") || (strstr(name, "bf16") && strstr(processor, "AMD"));
 }
 
-bool gemm_cpu_bf16_fast(const Device *device) {
+Status gemm_cpu_bf16_fast(const Device *device, bool *fast) {
     enum { SIZE = 256 };
     const OnednnProduct usual = {.m = SIZE,
                                  .n = SIZE,
@@ -52,9 +52,10 @@ bool gemm_cpu_bf16_fast(const Device *device) {
                                  .c_dtype = BF16};
     Onednn *onednn = ((const CpuDevice *)device)->onednn;
     OnednnKernel *kernel = NULL;
-    if (onednn)
-        status_free(onednn_kernel(onednn, &usual, &kernel)); // a product will say that memory is short
-    bool fast = kernel && kernel_is_fast(kernel);
-    if (kernel) onednn_kernel_free(kernel);
-    return fast;
+    *fast = false;
+    if (onednn) TRY(onednn_kernel(onednn, &usual, &kernel));
+    if (!kernel) return OK;
+    *fast = kernel_is_fast(kernel);
+    onednn_kernel_free(kernel);
+    return OK;
 }

@@ -17,6 +17,6 @@ CHECKED Status gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *fini
 CHECKED Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish);
 
 /* Whether products in bf16 are faster on this CPU than in fp32: oneDNN, and instructions for them. */
-bool gemm_cpu_bf16_fast(const Device *device);
+CHECKED Status gemm_cpu_bf16_fast(const Device *device, bool *fast);
 
 __END_DECLS

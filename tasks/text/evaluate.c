@@ -1,4 +1,4 @@
-#include "tasks/text/evaluate_text.h"
+#include "tasks/text/infer.h"
 
 #include "run/print_text.h"
 #include "base/json_writer.h"
@@ -36,10 +36,10 @@ static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
 }
 
 /* `bits` for each byte; NaN where the bytes are not known. */
-static Status write_json(const InferOptions *o, int64_t tokens, double mean, double bits) {
+static Status write_json(const InferOptions *o, const char *data, int64_t tokens, double mean, double bits) {
     JsonWriter w = {0};
     json_write_open(&w, '{');
-    json_member_text(&w, "data", o->eval);
+    json_member_text(&w, "data", data);
     json_member_integer(&w, "tokens", tokens);
     json_member_number(&w, "loss", mean);
     json_member_number(&w, "perplexity", exp(mean));
@@ -50,24 +50,26 @@ static Status write_json(const InferOptions *o, int64_t tokens, double mean, dou
     return status;
 }
 
-static Status report(const InferOptions *o, const Losses *losses, const TokenSource *source) {
+static Status report(const InferOptions *o, const char *data, const Losses *losses,
+                     const TokenSource *source) {
     double mean = losses->sum / (double)losses->count, bits = NAN;
     int64_t bytes = tokens_text_bytes(source);
     if (bytes > 0) bits = mean / log(2.0) * (double)tokens_count(source) / (double)bytes;
-    print_name(o->eval, stdout);
+    print_name(data, stdout);
     printf(": %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", losses->count, mean, exp(mean));
     if (bytes > 0) printf(", %.4f bits per byte", bits);
     printf("\n");
-    if (*o->json) TRY(write_json(o, losses->count, mean, bits));
+    if (*o->json) TRY(write_json(o, data, losses->count, mean, bits));
     if (tokens_raw(source) && !o->quiet) {
         print_name(tokens_raw(source), stderr);
         fprintf(stderr, " is read as plain text: its keys, quotes and commas count, too\n");
     }
     if (isfinite(mean)) return OK;
-    return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", o->eval);
+    return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", data);
 }
 
-static Status run(const Session *s, const InferOptions *o, TokenSource *source, Inference *in) {
+static Status run(const Session *s, const InferOptions *o, const char *data, TokenSource *source,
+                  Inference *in) {
     const LoaderOptions options = {.batch = o->batch, .seq = o->seq};
     Loader *loader = NULL;
     Losses losses = {0};
@@ -82,16 +84,17 @@ static Status run(const Session *s, const InferOptions *o, TokenSource *source, 
     TRY(loader_open_windows(&options, source, &loader));
     Status status = sum_losses(in, loader, &losses);
     loader_close(loader);
-    return status ? status : report(o, &losses, source);
+    return status ? status : report(o, data, &losses, source);
 }
 
-Status evaluate_text(Session *session, const InferOptions *options) {
+Status evaluate_text(Session *session, const InferOptions *options, const OptionSet *set) {
+    const TextInfer *own = options_values(set, &text_infer);
     const TokenOptions tokens = {
-        .tokenizer = session->tokenizer, .vocab = session->config.vocab, .field = options->field};
+        .tokenizer = session->tokenizer, .vocab = session->config.vocab, .field = own->field};
     TokenSource *source = NULL;
-    TRY(tokens_open(options->eval, &tokens, &source));
+    TRY(tokens_open(own->eval, &tokens, &source));
     Inference *in = memory_allocate(sizeof *in); /* the model must stay where it is */
-    Status status = run(session, options, source, in);
+    Status status = run(session, options, own->eval, source, in);
     inference_close(in);
     memory_free(in);
     tokens_close(source);

@@ -1,7 +1,8 @@
-#include "tasks/chat/chat_text.h"
+#include "tasks/chat/infer.h"
 
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
+#include "tasks/text/infer.h"
 #include "data/text_stream.h"
 #include "data/end_tokens.h"
 #include "run/inference.h"
@@ -19,6 +20,9 @@
 typedef struct {
     const Session *session;
     const InferOptions *options;
+    const ChatInfer *own;
+    const TextInfer *text;
+    SamplerOptions sampling;
     Chat chat;
     Inference inference;
     Sampler *sampler;
@@ -60,7 +64,7 @@ static void add_turn(Talk *t, int64_t content) {
 
 /* The first message, with what stands before it. */
 static Status begin(Talk *t, ChatMessage message, TokenList *ids, int64_t *content) {
-    const char *system = t->options->system;
+    const char *system = t->own->system;
     const ChatMessage both[] = {{ROLE_SYSTEM, system, (int64_t)strlen(system)}, message};
     int64_t given = *system != 0;
     return chat_encode(&t->chat, both + !given, 1 + given, true, ids, content);
@@ -80,7 +84,7 @@ static Status take_message(Talk *t, TokenList *ids, bool *taken) {
     if (!*taken) {
         fprintf(stderr,
                 "(the message is too long: %sit has %" PRId64 " tokens, and the context %" PRId64 ")\n",
-                first && *t->options->system ? "with the system message " : "", ids->count, g->window);
+                first && *t->own->system ? "with the system message " : "", ids->count, g->window);
         return OK;
     }
     add_turn(t, g->length + content - from);
@@ -100,7 +104,7 @@ static Status write_answer(Talk *t, Bytes *text) {
     TextStream stream = {0};
     int32_t token;
     t->ended = false;
-    for (int64_t i = 0; i < t->options->tokens && !signals_take(); i++) {
+    for (int64_t i = 0; i < t->text->tokens && !signals_take(); i++) {
         make_room(t, 1, 1);
         if (g->length == g->window) {
             fprintf(stderr, "\n(the context of %" PRId64 " tokens is full: the answer ends here)", g->window);
@@ -159,10 +163,9 @@ static Status converse(Talk *t) {
 
 static Status open_talk(Talk *t) {
     const Session *s = t->session;
-    const SamplerOptions sampling = infer_options_sampler(t->options);
     Inference *in = &t->inference;
-    int64_t wanted = t->options->context ? t->options->context : CHAT_WINDOW;
-    TRY(chat_open(s->tokenizer, t->options->template, &t->chat));
+    int64_t wanted = t->text->context ? t->text->context : CHAT_WINDOW;
+    TRY(chat_open(s->tokenizer, t->own->template, &t->chat));
     TRY(inference_open(in, s->device, &s->config, true));
     session_prepare(s, &in->ctx);
     in->use = INFERENCE_GENERATE;
@@ -170,11 +173,16 @@ static Status open_talk(Talk *t) {
     TRY(inference_measure(in, NULL));
     TRY(inference_allocate(in));
     TRY(session_load(s, &in->ctx, &in->model.parameters, (uint64_t)t->options->seed));
-    return sampler_open(s->config.vocab, &sampling, &t->sampler);
+    return sampler_open(s->config.vocab, &t->sampling, &t->sampler);
 }
 
-Status chat_text(Session *session, const InferOptions *options) {
-    Talk t = {.session = session, .options = options};
+Status chat_converse(Session *session, const InferOptions *options, const OptionSet *set) {
+    Talk t = {.session = session,
+              .options = options,
+              .own = options_values(set, &chat_infer),
+              .text = options_values(set, &text_infer),
+              .sampling = text_sampler(options, set)};
+    TRY(text_check_model(session, options, set, "chat"));
     Status status = open_talk(&t);
     if (!status) signals_catch_interrupt();
     if (!status) status = converse(&t);

@@ -1,4 +1,4 @@
-#include "tasks/masked/embed_text.h"
+#include "tasks/masked/infer.h"
 
 #include "base/memory.h"
 #include "data/safetensors.h"
@@ -14,6 +14,8 @@
 typedef struct {
     Session *session;
     const InferOptions *options;
+    const MaskedInfer *own;
+    bool pooling_given, seq_given;
     TextEncoder encoder;
     SentenceConfig sentences; // of the model's folder; --pooling wins
     int64_t most;             // tokens of a line
@@ -90,7 +92,7 @@ static Status write_embeddings(const Job *job) {
     int64_t C = job->encoder.model.config.width, lines = job->text.lines.count;
     SafetensorsEntry entry = {.name = "embeddings", .type = SAFE_F32, .rank = 2, .d = {lines, C}};
     SafetensorsWriter *writer = NULL;
-    TRY(safetensors_writer_open(job->options->output, &entry, 1, NULL, 0, &writer));
+    TRY(safetensors_writer_open(job->own->output, &entry, 1, NULL, 0, &writer));
     Status status =
         safetensors_writer_append(writer, job->embeddings, lines * C * (int64_t)sizeof *job->embeddings);
     if (!status) return safetensors_writer_close(writer);
@@ -101,7 +103,7 @@ static Status write_embeddings(const Job *job) {
 static void print_result(const Job *job, double seconds) {
     const Config *c = &job->encoder.model.config;
     printf("%" PRId64 " embeddings of width %" PRId64 " in %s (%.2f s)\n", job->text.lines.count, c->width,
-           job->options->output, seconds);
+           job->own->output, seconds);
     if (job->most == c->context)
         text_lines_print_cut(&job->text, c->context);
     else if (job->text.cut)
@@ -113,8 +115,8 @@ static Status read_sentences(Job *job) {
     const InferOptions *o = job->options;
     SentenceConfig *s = &job->sentences;
     if (job->session->folder) TRY(sentence_config_read(job->session->folder, s));
-    if (o->pooling_given || !s->has_pooling) s->pooling = o->pooling;
-    job->most = s->most > 0 && s->most < o->seq && !o->seq_given ? s->most : o->seq;
+    if (job->pooling_given || !s->has_pooling) s->pooling = job->own->pooling;
+    job->most = s->most > 0 && s->most < o->seq && !job->seq_given ? s->most : o->seq;
     if (job->most > 2) return OK;
     return fail(ERROR_USAGE, "--embed: %" PRId64 " tokens leave no room for a word between [CLS] and [SEP]",
                 job->most);
@@ -125,7 +127,7 @@ static Status run(Job *job) {
     TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
     session_prepare(job->session, &job->encoder.ctx);
     TRY(read_sentences(job));
-    TRY(text_lines_open(job->options->embed, job->session->tokenizer, true, job->most, &job->text));
+    TRY(text_lines_open(job->own->embed, job->session->tokenizer, true, job->most, &job->text));
     TRY(prepare(job));
     double start = device_clock();
     int64_t most = job->encoder.batch, lines = job->text.lines.count;
@@ -137,10 +139,13 @@ static Status run(Job *job) {
     return OK;
 }
 
-Status embed_text(Session *session, const InferOptions *options) {
+Status embed_text(Session *session, const InferOptions *options, const OptionSet *set) {
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
     job->session = session;
     job->options = options;
+    job->own = options_values(set, &masked_infer);
+    job->pooling_given = options_given(set, "pooling");
+    job->seq_given = options_given(set, "seq");
     Status status = run(job);
     memory_free(job->rows);
     memory_free(job->lengths);

@@ -1,24 +1,8 @@
-#include "kernels/pool/first_rows.h"
+#include "kernels/attention/map.h"
 
 #include <assert.h>
 
-Status first_rows(Ctx *ctx, const char *name, ArenaKind saved, Tensor *x, PoolForward *p) {
-    Shape shape = shape3(x->shape.d[0], 1, tensor_width(*x));
-    *p = (PoolForward){.kind = POOL_FIRST, .x = *x};
-    ctx->call = name;
-    TRY(pool_forward(ctx, p, saved));
-    *x = tensor_reshape(p->y, shape);
-    return OK;
-}
-
-Status first_rows_back(Ctx *ctx, const char *name, const PoolForward *forward, Tensor dy, Tensor dx) {
-    PoolBackward p = {
-        .forward = forward, .dy = tensor_reshape(dy, shape2(dy.shape.d[0], tensor_width(dy))), .dx = dx};
-    ctx->call = name;
-    return pool_backward(ctx, &p);
-}
-
-Status first_rows_map(Ctx *ctx, const AttentionForward *a, Tensor map) {
+Status attention_map(Ctx *ctx, const AttentionForward *a, Tensor map) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
     const uint32_t fuses = ctx->fuses;

@@ -1,4 +1,4 @@
-#include "tasks/pictures/classify_pictures.h"
+#include "tasks/pictures/infer.h"
 
 #include "base/json_writer.h"
 #include "base/memory.h"
@@ -16,6 +16,8 @@ enum { LIKELIEST = 5 };
 typedef struct {
     const Session *session;
     const InferOptions *options;
+    const OptionSet *set;
+    const PicturesInfer *own;
     PicturePasses passes;
     JsonWriter json;
 } Job;
@@ -79,7 +81,7 @@ static Status run_passes(Job *job) {
         TRY(picture_passes_next(p, &more));
         if (!more) break;
         for (int64_t row = 0; row < p->count; row++) report_picture(job, row);
-        if (*job->options->attention_map) TRY(attention_map_write(job->options->attention_map, p));
+        if (*job->own->attention_map) TRY(attention_map_write(job->own->attention_map, p));
     }
     json_write_close(&job->json, ']');
     json_write_close(&job->json, '}');
@@ -89,19 +91,25 @@ static Status run_passes(Job *job) {
 
 static Status classify(Job *job, const ImageSource *source) {
     const Config *c = &job->session->config;
-    bool mapped = *job->options->attention_map;
+    bool mapped = *job->own->attention_map;
     if (mapped && (images_count(source) != 1 || !c->class_token))
         return fail(ERROR_USAGE, "--attention-map needs one picture, and a model with a class token");
-    TRY(picture_passes_open(job->session, job->options, source, INFERENCE_LOGITS, mapped, &job->passes));
+    TRY(picture_passes_open(job->session, job->options, job->set, source, INFERENCE_LOGITS, mapped,
+                            &job->passes));
     return run_passes(job);
 }
 
-Status classify_pictures(Session *session, const InferOptions *options) {
+Status classify_pictures(Session *session, const InferOptions *options, const OptionSet *set) {
     ImageSource *source = NULL;
+    if (!session->config.class_head)
+        return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
+                    options->model);
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
     job->session = session;
     job->options = options;
-    Status status = images_open_files(options->classify, &source);
+    job->set = set;
+    job->own = options_values(set, &pictures_infer);
+    Status status = images_open_files(job->own->classify, &source);
     if (!status) status = classify(job, source);
     picture_passes_close(&job->passes);
     json_writer_free(&job->json);

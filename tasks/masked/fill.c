@@ -1,7 +1,7 @@
 /* ./infer --fill: the tokens that a BERT expects behind each [MASK]. */
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "tasks/masked/embed_text.h"
+#include "tasks/masked/infer.h"
 #include "run/print_text.h"
 #include "tasks/masked/text_encoder.h"
 
@@ -16,6 +16,7 @@ enum { SHOWN = 5, MASK_BYTES = sizeof mask_text - 1 };
 typedef struct {
     Session *session;
     const InferOptions *options;
+    const MaskedInfer *own;
     TextEncoder encoder;
     TokenList tokens; // [CLS] text [SEP], with the mask's id in the gaps
     TokenList gaps;   // their positions in it
@@ -123,7 +124,7 @@ static void print_candidates(const Job *job, const Guess *guesses) {
 }
 
 static Status run(Job *job) {
-    const char *text = job->options->fill;
+    const char *text = job->own->fill;
     TRY(session_needs_bert(job->session, "fill"));
     TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
     session_prepare(job->session, &job->encoder.ctx);
@@ -136,10 +137,12 @@ static Status run(Job *job) {
     return status;
 }
 
-Status fill_text(Session *session, const InferOptions *options) {
+Status fill_text(Session *session, const InferOptions *options, const OptionSet *set) {
+    TRY(masked_needs_head(session, options, "fill"));
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
     job->session = session;
     job->options = options;
+    job->own = options_values(set, &masked_infer);
     Status status = run(job);
     memory_free(job->logits);
     token_list_free(&job->tokens);

@@ -1,8 +1,9 @@
-#include "tasks/chat/prompts_text.h"
+#include "tasks/chat/infer.h"
 
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "tasks/chat/chat_json.h"
+#include "tasks/text/infer.h"
 #include "data/end_tokens.h"
 #include "data/json_lines.h"
 #include "data/text_stream.h"
@@ -25,6 +26,9 @@ typedef struct {
 typedef struct {
     const Session *session;
     const InferOptions *options;
+    const ChatInfer *own;
+    int64_t most; // tokens of an answer
+    SamplerOptions sampling;
     Chat chat; // opened by the first line with messages
     ChatMessages messages;
     TokenList tokens;
@@ -39,7 +43,7 @@ typedef struct {
 
 static Status read_messages(Job *job, const json_t *object) {
     int64_t content;
-    if (!job->chat.tokenizer) TRY(chat_open(job->session->tokenizer, job->options->template, &job->chat));
+    if (!job->chat.tokenizer) TRY(chat_open(job->session->tokenizer, job->own->template, &job->chat));
     TRY(chat_read_messages(object, &job->messages));
     return chat_encode(&job->chat, job->messages.list, job->messages.count, true, &job->tokens, &content);
 }
@@ -86,7 +90,7 @@ static Status rehearse(Ctx *ctx, void *program) {
 static Status prepare(Job *job) {
     const Session *s = job->session;
     const InferOptions *o = job->options;
-    int64_t window = job->prompts[job->count - 1].length + o->tokens;
+    int64_t window = job->prompts[job->count - 1].length + job->most;
     if (window > s->config.context) window = s->config.context;
     ctx_open(&job->ctx, s->device);
     session_prepare(s, &job->ctx);
@@ -109,7 +113,7 @@ static bool ends_text(const void *context, int32_t token) {
 /* Every prompt draws by its number: whatever it is in a batch with, it gets the same answer. */
 static Status open_rows(const Job *job, const Prompt *prompts, int64_t count, BatchRow *rows) {
     for (int64_t i = 0; i < count; i++) {
-        SamplerOptions sampling = infer_options_sampler(job->options);
+        SamplerOptions sampling = job->sampling;
         sampling.sequence = (uint64_t)prompts[i].number;
         rows[i].prompt = prompts[i].length;
         for (int64_t t = 0; t < prompts[i].length; t++)
@@ -123,8 +127,7 @@ static Status run_batch(Job *job, Prompt *prompts, int64_t count) {
     BatchRow *rows = memory_array((size_t)count, sizeof *rows);
     Status status = open_rows(job, prompts, count, rows);
     if (!status)
-        status = batch_generator_run(&job->ctx, &job->generator, rows, count, job->options->tokens, ends_text,
-                                     job);
+        status = batch_generator_run(&job->ctx, &job->generator, rows, count, job->most, ends_text, job);
     for (int64_t i = 0; i < count; i++) {
         prompts[i].text = rows[i].text;
         prompts[i].ended = rows[i].ended;
@@ -167,8 +170,8 @@ static Status write_answers(Job *job) {
 }
 
 static Status run_all(Job *job) {
-    TRY(json_lines_read(job->options->prompts, read_prompt, job));
-    if (!job->count) return fail(ERROR_FORMAT, "%s has no prompts", job->options->prompts);
+    TRY(json_lines_read(job->own->prompts, read_prompt, job));
+    if (!job->count) return fail(ERROR_FORMAT, "%s has no prompts", job->own->prompts);
     qsort(job->prompts, (size_t)job->count, sizeof *job->prompts, by_length);
     TRY(prepare(job));
     for (int64_t first = 0, count; first < job->count; first += count) {
@@ -178,8 +181,14 @@ static Status run_all(Job *job) {
     return write_answers(job);
 }
 
-Status prompts_text(Session *session, const InferOptions *options) {
-    Job job = {.session = session, .options = options};
+Status chat_answer_prompts(Session *session, const InferOptions *options, const OptionSet *set) {
+    const TextInfer *text = options_values(set, &text_infer);
+    Job job = {.session = session,
+               .options = options,
+               .own = options_values(set, &chat_infer),
+               .most = text->tokens,
+               .sampling = text_sampler(options, set)};
+    TRY(text_check_model(session, options, set, "prompts"));
     Status status = run_all(&job);
     for (int64_t i = 0; i < job.count; i++) token_list_free(&job.prompts[i].text);
     memory_free(job.prompts);

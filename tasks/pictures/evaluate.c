@@ -1,6 +1,7 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
-#include "tasks/pictures/classify_pictures.h"
+#include "tasks/pictures/infer.h"
+#include "tasks/text/infer.h"
 #include "tasks/pictures/picture_passes.h"
 #include "run/print_text.h"
 #include "run/ranking.h"
@@ -15,6 +16,8 @@ enum { TABLE_CLASSES = 12, MISTAKES = 20, NAME_WIDTH = 14 };
 typedef struct {
     const Session *session;
     const InferOptions *options;
+    const OptionSet *set;
+    const char *data;
     const ImageSource *source;
     PicturePasses passes;
     int64_t classes; // of the model
@@ -107,7 +110,7 @@ static Status write_json(const Job *job, double loss, int64_t broken) {
     JsonWriter w = {0};
     char text[LABEL_TEXT];
     json_write_open(&w, '{');
-    json_member_text(&w, "data", job->options->eval);
+    json_member_text(&w, "data", job->data);
     json_member_integer(&w, "pictures", job->count);
     json_member_integer(&w, "broken", broken);
     json_member_number(&w, "loss", loss);
@@ -135,7 +138,7 @@ static Status report(Job *job) {
     double count = (double)job->count, loss = job->loss / count;
     int64_t broken = job->passes.broken ? broken_count(job->passes.broken) : 0;
     if (!job->count) return fail(ERROR_FORMAT, "--eval: none of the pictures can be read");
-    print_name(job->options->eval, stdout);
+    print_name(job->data, stdout);
     printf(": %" PRId64 " pictures, accuracy %.2f%%, top 5 %.2f%%, mean loss %.6f", job->count,
            100 * (double)job->top1 / count, 100 * (double)job->top5 / count, loss);
     if (broken) printf(", %" PRId64 " broken", broken);
@@ -145,8 +148,7 @@ static Status report(Job *job) {
         print_table(job);
     else
         print_mistakes(job);
-    return isfinite(loss) ? OK
-                          : fail(ERROR_NONFINITE, "the mean loss on %s is not finite", job->options->eval);
+    return isfinite(loss) ? OK : fail(ERROR_NONFINITE, "the mean loss on %s is not finite", job->data);
 }
 
 static Status evaluate(Job *job) {
@@ -157,7 +159,8 @@ static Status evaluate(Job *job) {
     job->names = c->labels;
     TRY(match_classes(job));
     job->confusion = memory_array((size_t)job->classes * (size_t)job->classes, sizeof *job->confusion);
-    TRY(picture_passes_open(job->session, job->options, job->source, INFERENCE_LOGITS, false, &job->passes));
+    TRY(picture_passes_open(job->session, job->options, job->set, job->source, INFERENCE_LOGITS, false,
+                            &job->passes));
     for (;;) {
         TRY(picture_passes_next(&job->passes, &more));
         if (!more) return report(job);
@@ -165,12 +168,15 @@ static Status evaluate(Job *job) {
     }
 }
 
-Status evaluate_pictures(Session *session, const InferOptions *options) {
+Status evaluate_pictures(Session *session, const InferOptions *options, const OptionSet *set) {
     ImageSource *source = NULL;
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
     job->session = session;
     job->options = options;
-    Status status = images_open(options->eval, IMAGES_TEST, NULL, &source);
+    job->set = set;
+    const TextInfer *text = options_values(set, &text_infer);
+    job->data = text->eval;
+    Status status = images_open(job->data, IMAGES_TEST, NULL, &source);
     job->source = source;
     if (!status) status = evaluate(job);
     picture_passes_close(&job->passes);
