@@ -5,6 +5,7 @@
 #include "base/json_fields.h"
 #include "report/questions.h"
 #include "report/figures.h"
+#include "report/table.h"
 
 /* A change that an older reader would misunderstand raises it; new keys do not. */
 enum { BUNDLE_VERSION = 1 };
@@ -44,8 +45,9 @@ typedef struct {
     TraceTensor *classes, *largest; // of a class no name
     int64_t peak_bytes;
     TraceFinding *audit;
-    char *timeline, *tables; // JSON; not read
-    int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, audit_count;
+    char *timeline; // JSON; not read
+    Table *tables;
+    int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, tables_count, audit_count;
 } BundlePath;
 
 /* What scripts that read a PyTorch profile ask of its JSON (profile/bundle_guide.h): JSON texts, each to be freed with
