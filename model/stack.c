@@ -52,7 +52,7 @@ static ArenaKind inner_arena(const Ctx *ctx, const Stack *s, Recompute until) {
 
 static Status run_block(Ctx *ctx, Stack *s, int64_t layer, const BlockInput *input) {
     ctx->layer = (int)(s->first_layer + layer);
-    scope_begin(ctx, s->layer_names[layer]);
+    scope_begin_part(ctx, s->layer_names[layer]);
     TRY(block_forward(ctx, s->config, &s->parameters->blocks[layer], input, &s->blocks[layer]));
     scope_end(ctx);
     ctx->layer = -1;
@@ -249,7 +249,7 @@ static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *
         TRY(run_block(ctx, s, layer, &input));
     }
     ctx->layer = (int)(s->first_layer + layer);
-    scope_begin(ctx, s->layer_names[layer]);
+    scope_begin_part(ctx, s->layer_names[layer]);
     TRY(block_backward(ctx, s->config, &p, block, g));
     scope_end(ctx);
     ctx->layer = -1;
