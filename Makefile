@@ -2,7 +2,7 @@
 
 # What the distribution must have. The one list of packages; `make packages` installs what is missing.
 PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
-    libxxhash-dev zlib1g-dev libdnnl-dev
+    libxxhash-dev zlib1g-dev libjpeg-dev libdnnl-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
 IMAGE_PACKAGES := dataset-fashion-mnist
 FUZZ_PACKAGES := clang libclang-rt-dev llvm
@@ -23,7 +23,7 @@ CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trappi
     -Wno-unknown-warning-option -Wno-pass-failed -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
 NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
     -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
-LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fopenmp $(EXTRA)
+LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -ljpeg -lm -lpthread -fopenmp $(EXTRA)
 LINK := $(CC)
 # Without it pragmas use no parameters, and its functions are the library's still.
 ifneq ($(filter -fno-openmp,$(EXTRA)),)
@@ -50,10 +50,11 @@ LDLIBS += -Wl,-rpath,$(CUDA_HOME)/extras/CUPTI/lib64
 $(BUILD)/profile/cupti/%.o: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/include
 endif
 endif
-# oneDNN multiplies on the CPU, and is opened at run time too; its headers are needed here. Without, OpenBLAS does.
+# oneDNN multiplies on the CPU. Without, OpenBLAS does.
 DNNL ?= $(if $(wildcard /usr/include/oneapi/dnnl/dnnl.h /usr/local/include/oneapi/dnnl/dnnl.h),1,0)
 ifeq ($(DNNL),1)
 OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard kernels/device/onednn/*.c))
+LDLIBS += -ldnnl
 endif
 # Ranks on the CPU: a module that is opened when it is needed, built where there is an MPI.
 MPICC := $(shell command -v mpicc)
@@ -234,9 +235,9 @@ $(BUILD)/%_$1.o: %.c $(BUILD)/cc.options
 endef
 $(foreach t,float bf16 double,$(eval $(call TYPED_RULE,$t)))
 
-# stb's arithmetic, and that of a damaged JPEG's coefficients, which overflows. Where such a file's bits run out stb shifts
-# by more than 31, into pixels that mean nothing anyway; of an empty chunk it copies no bytes to no address.
-$(BUILD)/tasks/pictures/images/stb.o $(BUILD)/tasks/pictures/images/jpeg.o $(BUILD)/tasks/pictures/images/write.o: CFLAGS += -fwrapv
+# stb's arithmetic overflows where a file is damaged. Where such a file's bits run out stb shifts by more than 31, into pixels
+# that mean nothing anyway; of an empty chunk it copies no bytes to no address.
+$(BUILD)/tasks/pictures/images/stb.o $(BUILD)/tasks/pictures/images/write.o: CFLAGS += -fwrapv
 $(BUILD)/tasks/pictures/images/stb.o: CFLAGS += -fno-sanitize=shift,nonnull-attribute
 
 $(BUILD)/report/page.o: $(wildcard report/page/*)

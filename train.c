@@ -51,10 +51,10 @@ static Status open_session(Run *run) {
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &o->sizes, tokenizer, &o->compute));
     if (run->resume && options_given(&run->set, "model"))
         TRY(session_expect(&run->session, o->model, &o->sizes));
-    run->task = task_find(&run->session.config, o);
+    TRY(task_find(&run->session.config, o, &run->set, &run->task));
     run->feed.batches = &run->task->batches;
     if (run->task->begin) TRY(run->task->begin(o, &run->set, &run->session, &run->feed));
-    return train_options_settle(o, &run->set, &run->session.config);
+    return train_options_settle(o, &run->session.config);
 }
 
 static Status open_trainer(Run *run) {
@@ -377,7 +377,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
     bool done = false;
     run->suffix = "";
     run->world.size = 1;
-    TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
+    TRY(task_read_train(argc, argv, &run->options, &run->set, &done));
     if (!done) TRY(world_open(&run->world, &run->options, &run->set, &done, code));
     if (done) return OK;
     if (run->world.rank > 0) train_options_hush(&run->options, run->world.rank);

@@ -12,7 +12,7 @@
 enum { CHOICES = 16, CHOICE_NAME = 32, LIST_MOST = 1 << 20 };
 
 static void *field_of(const OptionSet *set, int index) {
-    return (char *)set->values + set->table[index].field;
+    return set->fields[index];
 }
 
 /* ---- numbers ---- */

@@ -16,24 +16,75 @@ static const char *const builtin_docs[] = {"print this help",       "print the u
                                            "print what bash needs", "print what zsh needs"};
 enum { HELP, USAGE, VERSION, MANUAL, BASH, ZSH, BUILTINS, FIRST_KEY = 256, DOC = 240 };
 
-void options_open(OptionSet *set, const char *program, const char *version, const char *summary,
-                  const Option *table, int count, void *values) {
-    *set = (OptionSet){program, version, summary, table, count, values, NULL, NULL};
-    set->source = memory_array((size_t)count, sizeof *set->source);
-    set->owned = memory_array((size_t)count, sizeof *set->owned);
+void options_open(OptionSet *set, const char *program, const char *version, const char *summary) {
+    *set = (OptionSet){.program = program, .version = version, .summary = summary};
 }
 
 void options_close(OptionSet *set) {
     for (int i = 0; i < set->count; i++) memory_free(set->owned[i]);
+    for (int i = 0; i < set->table_count; i++) memory_free(set->tables[i].owned);
     memory_free(set->owned);
     memory_free(set->source);
+    memory_free(set->fields);
+    memory_free(set->table);
     *set = (OptionSet){0};
+}
+
+void options_add(OptionSet *set, const OptionTable *table, void *values) {
+    const int from = set->count, count = from + table->count;
+    void *own = values ? NULL : memory_allocate(table->size);
+    assert(set->table_count < OPTION_TABLES);
+    if (own) values = own;
+    if (table->size) memcpy(values, table->defaults, table->size);
+    set->tables[set->table_count].table = table;
+    set->tables[set->table_count].values = values;
+    set->tables[set->table_count++].owned = own;
+    set->table = memory_resize(set->table, (size_t)count * sizeof *set->table);
+    set->fields = memory_resize(set->fields, (size_t)count * sizeof *set->fields);
+    set->source = memory_resize(set->source, (size_t)count * sizeof *set->source);
+    set->owned = memory_resize(set->owned, (size_t)count * sizeof *set->owned);
+    for (int i = from; i < count; i++) {
+        set->table[i] = table->rows[i - from];
+        set->fields[i] = (char *)values + set->table[i].field;
+        set->source[i] = OPTION_SOURCE_DEFAULT;
+        set->owned[i] = NULL;
+    }
+    set->count = count;
+}
+
+void *options_values(const OptionSet *set, const OptionTable *table) {
+    int i = 0;
+    while (i < set->table_count && set->tables[i].table != table) i++;
+    assert(i < set->table_count);
+    return set->tables[i].values;
 }
 
 int option_find(const OptionSet *set, const char *name) {
     for (int i = 0; i < set->count; i++)
         if (set->table[i].name && strcmp(set->table[i].name, name) == 0) return i;
     return -1;
+}
+
+const Option *options_find(const OptionSet *set, const char *name) {
+    int index = option_find(set, name);
+    return index < 0 ? NULL : &set->table[index];
+}
+
+bool options_zero(const OptionSet *set, const char *name) {
+    char text[4];
+    int index = option_find(set, name);
+    assert(index >= 0);
+    OptionKind kind = set->table[index].kind;
+    option_text(set, index, text, sizeof text);
+    return (kind == OPTION_FLAG || kind == OPTION_INTEGER || kind == OPTION_NUMBER) && strcmp(text, "0") == 0;
+}
+
+bool options_say(const OptionSet *set, const char *name) {
+    char text[2];
+    int index = option_find(set, name);
+    assert(index >= 0);
+    option_text(set, index, text, sizeof text);
+    return set->table[index].kind == OPTION_FLAG ? *text == '1' : *text != 0;
 }
 
 bool options_given(const OptionSet *set, const char *name) {

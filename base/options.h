@@ -38,6 +38,7 @@ typedef struct {
     double low, high;
     bool above, below;
     bool command_line_only; // not a key of a --config file
+    bool written;           // OPTION_TEXT: a file that the program writes
     bool travels;           // goes along with what was made under it: options_read_travelling takes it
     size_t field;           // offset in the struct of values
 } Option;
@@ -49,24 +50,45 @@ typedef enum {
     OPTION_SOURCE_COMMAND_LINE
 } OptionSource;
 
-/* A table, the values it fills, and where each came from. The values that `values` holds at options_open are
- * the defaults; texts and lists that are read later belong to the set until options_close. */
+/* Rows, and the struct of values that they fill. */
+typedef struct {
+    const Option *rows;
+    int count;
+    const void *defaults; // the values before any is read
+    size_t size;          // of the struct; 0: the rows fill one that is there already
+} OptionTable;
+
+enum { OPTION_TABLES = 16 };
+
+/* A program's tables, the values they fill, and where each came from. Texts and lists that are read belong to
+ * the set until options_close. */
 typedef struct {
     const char *program; // "train"
     const char *version; // what --version prints
     const char *summary; // what --help begins with
-    const Option *table;
+    Option *table;       // (count) the rows of all tables
+    void **fields;       // (count) where their values go
     int count;
-    void *values;
     OptionSource *source; // (count)
     void **owned;         // (count) the text or numbers behind values that were read
+    struct {
+        const OptionTable *table;
+        void *values, *owned; // owned NULL: they are the caller's
+    } tables[OPTION_TABLES];
+    int table_count;
 } OptionSet;
 
 /* --help, --usage, --version, --manual, --completion-bash and --completion-zsh are part of every set; a table
  * must not name them. */
-void options_open(OptionSet *set, const char *program, const char *version, const char *summary,
-                  const Option *table, int count, void *values);
+void options_open(OptionSet *set, const char *program, const char *version, const char *summary);
 void options_close(OptionSet *set);
+
+/* Adds a table behind those before. Its values, which become the defaults, go to `values`, or where that is
+ * NULL to a struct of the set's own. */
+void options_add(OptionSet *set, const OptionTable *table, void *values);
+
+/* The values of a table that has been added. */
+void *options_values(const OptionSet *set, const OptionTable *table);
 
 /* Reads the command line. The last of several of the same name wins; --name=VALUE and --name VALUE are the
  * same; a name may be cut short while it stays unambiguous. `printed` tells that --help, --usage or --version
@@ -88,6 +110,15 @@ char *options_json(const OptionSet *set, bool lines);
 
 /* Answers --print-config: prints options_json with lines on standard output. */
 CHECKED Status options_print(const OptionSet *set);
+
+/* The row of that name, or NULL. */
+const Option *options_find(const OptionSet *set, const char *name);
+
+/* Whether an option's value is 0: of a number, or a flag that is not set. */
+bool options_zero(const OptionSet *set, const char *name);
+
+/* Whether a text is not empty, or a flag is set. `name` must be in the table, as below. */
+bool options_say(const OptionSet *set, const char *name);
 
 /* Whether an option was asked for: it was on the command line, or a file that was named gave it a value other
  * than its default. `name` must be in the table. */

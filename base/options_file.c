@@ -114,7 +114,7 @@ Status options_read_travelling(OptionSet *set, const char *path) {
  * below its least, is still to follow from others. */
 static bool absent(const OptionSet *set, int index) {
     const Option *option = &set->table[index];
-    const void *field = (const char *)set->values + option->field;
+    const void *field = set->fields[index];
     switch (option->kind) {
     case OPTION_LIST: return ((const OptionList *)field)->count == 0;
     case OPTION_INTEGER: return *(const int64_t *)field < option->least;

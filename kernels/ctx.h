@@ -50,8 +50,12 @@ typedef struct Ctx {
     bool check;                // --check: outputs finite, canaries whole, after every operation
     Status (*observe)(struct Ctx *ctx, const struct Call *call); // called after every operation, or NULL
     void *observer;                                              // what observe works with
-    int64_t step;                                                // for messages
-    Work work; // of all operations so far, while measuring too: the caller clears it
+    /* Asked whether the gradients of a linear layer's weights, a LinearBackward's, are made later in the pass,
+     * by whoever says yes; NULL: nothing is put off. */
+    bool (*puts_off)(struct Ctx *ctx, const void *linear);
+    void *putter; // what puts_off works with
+    int64_t step; // for messages
+    Work work;    // of all operations so far, while measuring too: the caller clears it
 } Ctx;
 
 /* A tensor that an operation writes: what is checked, hashed and compared. */

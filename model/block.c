@@ -1,6 +1,6 @@
 #include "model/block.h"
 
-#include "kernels/pool/first_rows.h"
+#include "kernels/attention/map.h"
 
 #include <math.h>
 
@@ -9,40 +9,15 @@ static const Tensor none = {0};
 /* A block's forward or backward pass under way. */
 typedef struct {
     Ctx *ctx;
+    const BlockPass *pass;
     const Config *config;
     const BlockParameters *p;
     Block *b;
-    Tensor x, skip;    // forward: the stream
-    StreamGradient *g; // backward: its gradient
-    Tensor d_inside;   // backward, (B, T, C): the gradient of what lies inside a branch
+    int64_t layer;
+    Residual *x;      // forward: the stream
+    BlockGradient *g; // backward: its gradient
+    Tensor inside;    // backward, (B, T, C): memory for gradients of what lies inside a branch
 } Walk;
-
-/* What a branch has at its two ends: its norm, and the linear layer that closes it. */
-typedef struct {
-    const char *name; // of the norm
-    int site;
-    const Affine *norm_parameters;
-    NormForward *norm;
-    const char *closing_name;
-    const Affine *closing_parameters;
-    LinearForward *closing;
-    bool last; // of the block
-} Branch;
-
-static Branch self_attention_of(const Walk *w) {
-    return (Branch){"norm1",           SITE_NORM1,        &w->p->norm1, &w->b->norm1, "attention.projection",
-                    &w->p->projection, &w->b->projection, false};
-}
-
-static Branch cross_attention_of(const Walk *w) {
-    return (Branch){"cross norm",       SITE_CROSS_NORM,         &w->p->cross_norm,       &w->b->cross_norm,
-                    "cross.projection", &w->p->cross_projection, &w->b->cross_projection, false};
-}
-
-static Branch feed_forward_of(const Walk *w) {
-    return (Branch){"norm2",        SITE_NORM2,      &w->p->norm2,    &w->b->norm2,
-                    "mlp.contract", &w->p->contract, &w->b->contract, true};
-}
 
 /* Queries, keys and values as so many layers. */
 static int parts_of(const Config *c, int parts) {
@@ -59,153 +34,65 @@ static Affine memory_rows(const Affine *packed) {
     return affine_rows(packed, C, packed->weight.weight.shape.d[0] - C);
 }
 
+/* Where a pass only infers, nothing inside a block outlives it; where it trains, what is not recomputed. */
+static ArenaKind saved_unless(const Walk *w, Recompute recomputed) {
+    return w->ctx->training && w->pass->recompute < recomputed ? ARENA_SAVED : ARENA_SCRATCH;
+}
+
+static ArenaKind saved(const Walk *w) {
+    return saved_unless(w, RECOMPUTE_BLOCKS);
+}
+
+/* Of this layer's branches. */
+static double depth_of(const Walk *w) {
+    const BlockPass *pass = w->pass;
+    return pass->layers > 1 ? pass->depth * (double)w->layer / (double)(pass->layers - 1) : pass->depth;
+}
+
+/* That of the encoder's output: keys and values made before, or empty. */
+static Tensor memory_cache(const Walk *w) {
+    const Cache *cache = w->pass->cache;
+    return cache && !tensor_empty(cache->memory) ? cache_layer(cache->memory, w->layer) : none;
+}
+
 /* ---- the parts, each with its backward pass ---- */
 
-/* r and y are taken unless they are given. */
-static Status norm(Walk *w, const Branch *branch, Tensor r, Tensor y) {
-    const BlockInput *in = &w->b->input;
-    *branch->norm = (NormForward){.kind = w->config->norm_kind,
-                                  .x = w->x,
-                                  .skip = w->skip,
-                                  .weight = branch->norm_parameters->weight.weight,
-                                  .bias = branch->norm_parameters->bias.weight,
-                                  .r = r,
-                                  .y = y,
-                                  .eps = w->config->norm_eps};
-    if (!tensor_empty(w->skip)) {
-        branch->norm->dropout = dropout_at(in->dropout, in->layer, branch->site);
-        branch->norm->depth =
-            depth_at(in->dropout, in->depth[branch->site == SITE_NORM2], in->layer, branch->site);
-        branch->norm->depth_rows = w->x.shape.d[1];
-    }
-    w->ctx->call = branch->name;
-    return norm_forward(w->ctx, branch->norm, in->inner);
-}
-
-/* Leaves in g->branch the gradient of what the norm added, where it added something. */
-static Status norm_back(Walk *w, const Branch *branch, Tensor dy, Tensor dr, bool accumulate,
-                        Tensor dr_sums) {
-    StreamGradient *g = w->g;
-    bool drops = norm_drops(branch->norm);
-    NormBackward n = {.forward = branch->norm,
-                      .dy = dy,
-                      .dr = dr,
-                      .accumulate = accumulate,
-                      .dskip = drops ? g->masked : none,
-                      .dweight = branch->norm_parameters->weight.gradient,
-                      .dbias = branch->norm_parameters->bias.gradient,
-                      .dr_sums = dr_sums};
-    g->branch = drops ? g->masked : dr;
-    w->ctx->call = branch->name;
-    return norm_backward(w->ctx, &n);
-}
-
-/* Opens a branch: `u` is what it computes from. With the norm before, that is the norm of the stream,
- * whose sum is made here; the last branch's goes to the block's output. */
-static Status enter(Walk *w, const Branch *branch, Tensor *u) {
-    *u = w->x;
-    if (w->config->norm_order == NORM_POST) return OK;
-    bool skip = !tensor_empty(w->skip);
-    TRY(norm(w, branch, branch->last && skip ? w->b->input.x_out : none, none));
-    if (skip) w->x = branch->norm->r;
-    w->skip = none;
-    *u = branch->norm->y;
-    return OK;
-}
-
-/* Where the gradient of u goes: with the norm after straight to the stream's, which it is added to. */
-static Tensor gradient_of_u(const Walk *w) {
-    return w->config->norm_order == NORM_POST ? w->g->d : w->d_inside;
-}
-
-/* The gradient of the bias that closes a branch is summed over the stream's. With the norm before, that norm
- * reads it anyway, and does it: this is then what it adds the sums to, else empty. */
-static Tensor sums_left_to_norm(const Walk *w, const Branch *branch) {
-    bool left = w->config->norm_order == NORM_PRE && w->g->branch.data == w->g->d.data;
-    return left ? branch->closing_parameters->bias.gradient : none;
-}
-
-static Status enter_back(Walk *w, const Branch *branch) {
-    if (w->config->norm_order == NORM_POST) return OK;
-    return norm_back(w, branch, w->d_inside, w->g->d, true, sums_left_to_norm(w, branch));
-}
-
 /* `l` may say more of the layer than is set here. */
-static Status linear(Walk *w, const char *name, const Affine *p, Tensor x, ArenaKind saved,
+static Status linear(Walk *w, const char *name, const Affine *p, Tensor x, ArenaKind where,
                      LinearForward *l) {
     l->x = x;
     l->weight = p->weight.weight;
     l->bias = p->bias.weight;
     w->ctx->call = name;
-    return linear_forward(w->ctx, l, saved);
+    return linear_forward(w->ctx, l, where);
 }
 
-/* `input`: the activated layer whose output this one reads, or NULL. */
-static Status linear_back(Walk *w, const char *name, const Affine *p, const LinearForward *forward,
-                          const LinearForward *input, Tensor dy, Tensor dx, bool accumulate) {
-    LinearBackward l = {.forward = forward,
-                        .input = input,
-                        .dy = dy,
-                        /* Whoever reads an activated layer's output returns the gradient of its pre. */
-                        .dy_is_dpre = forward->activation != ACTIVATION_NONE,
-                        .dx = dx,
-                        .accumulate = accumulate,
-                        .dweight = p->weight.gradient,
-                        .dbias = p->bias.gradient};
+/* `l` says dx and what else there is to say. Whoever reads an activated layer's output returns the gradient
+ * of its pre. */
+static Status linear_back(Walk *w, const char *name, const Affine *p, const LinearForward *forward, Tensor dy,
+                          LinearBackward l) {
+    l.forward = forward;
+    l.dy = dy;
+    l.dy_is_dpre = forward->activation != ACTIVATION_NONE;
+    l.dweight = p->weight.gradient;
+    l.dbias = p->bias.gradient;
     w->ctx->call = name;
     return linear_backward(w->ctx, &l);
 }
 
-/* The layer that a branch begins with; `dy` is its gradient. */
-static Status opening_back(Walk *w, const char *name, const Affine *p, const LinearForward *forward,
-                           Tensor dy) {
-    return linear_back(w, name, p, forward, NULL, dy, gradient_of_u(w), w->config->norm_order == NORM_POST);
+/* x = x + linear(u): the layer that closes a branch. */
+static Status add(Walk *w, const char *name, const Affine *p, Tensor u, ResidualAdd *a) {
+    *a = (ResidualAdd){.linear = {.weight = p->weight.weight, .bias = p->bias.weight}};
+    w->ctx->call = name;
+    return residual_add(w->ctx, w->x, u, depth_of(w), a, saved(w));
 }
 
-/* The layer that closes a branch. With the norm before and when not training, it adds the stream to its
- * result: that makes a forward pass 2% faster, but not a training step, which leaves the sum to the norm. */
-static Status closing(Walk *w, const Branch *branch, Tensor x) {
-    const BlockInput *in = &w->b->input;
-    bool before = w->config->norm_order == NORM_PRE, adds = before && !w->ctx->training;
-    LinearForward *l = branch->closing;
-    *l = (LinearForward){.x = x,
-                         .weight = branch->closing_parameters->weight.weight,
-                         .bias = branch->closing_parameters->bias.weight,
-                         .skip = adds ? w->x : none};
-    if (branch->last && before) l->y = adds ? in->x_out : in->skip_out;
-    if (in->again && branch->last && before) return OK; // the result is there from the first time
-    w->ctx->call = branch->closing_name;
-    return linear_forward(w->ctx, l, ARENA_SCRATCH);
-}
-
-/* Its bias's gradient is left out where the norm sums it. */
-static Status closing_back(Walk *w, const Branch *branch, const LinearForward *input, Tensor dx) {
-    Affine p = *branch->closing_parameters;
-    if (!tensor_empty(sums_left_to_norm(w, branch))) p.bias.gradient = none;
-    return linear_back(w, branch->closing_name, &p, branch->closing, input, w->g->branch, dx, false);
-}
-
-/* Behind the closing layer: what that made goes into the stream. */
-static Status leave(Walk *w, const Branch *branch) {
-    bool added = !tensor_empty(branch->closing->skip);
-    if (added) w->x = branch->closing->y;
-    w->skip = added ? none : branch->closing->y;
-    if (w->config->norm_order == NORM_PRE) return OK;
-    TRY(norm(w, branch, none, branch->last ? w->b->input.x_out : none));
-    w->x = branch->norm->y;
-    w->skip = none;
-    return OK;
-}
-
-/* g->branch is then the gradient of what the closing layer made. */
-static Status leave_back(Walk *w, const Branch *branch) {
-    StreamGradient *g = w->g;
-    if (w->config->norm_order == NORM_PRE) return OK;
-    TRY(norm_back(w, branch, g->d, g->spare, false, none));
-    Tensor dr = g->spare;
-    g->spare = g->d;
-    g->d = dr;
-    return OK;
+/* `input`: the activated layer that made u, or NULL. */
+static Status add_back(Walk *w, const char *name, const Affine *p, const ResidualAdd *forward,
+                       const LinearForward *input, Tensor du) {
+    LinearBackward l = {.input = input, .dx = du, .dweight = p->weight.gradient, .dbias = p->bias.gradient};
+    w->ctx->call = name;
+    return residual_add_backward(w->ctx, &w->g->x, forward, &l);
 }
 
 /* `a` may say more than is set here. */
@@ -218,7 +105,7 @@ static Status attend(Walk *w, const char *name, Tensor q, Tensor k, Tensor v, At
     a->kv_heads = c->kv_heads;
     a->scale = 1 / sqrt((double)c->head_size);
     w->ctx->call = name;
-    return attention_forward(w->ctx, a, w->b->input.inner);
+    return attention_forward(w->ctx, a, saved(w));
 }
 
 static Status attend_back(Walk *w, const char *name, const AttentionForward *forward, Tensor dy, Tensor dq,
@@ -245,9 +132,9 @@ static void split(const Walk *w, Tensor qkv, Tensor *q, Tensor *k, Tensor *v) {
     *v = values_of(w->config, keys_and_values);
 }
 
-/* The gradient of what attention makes: d_inside, unless the heads are wider or narrower than the stream. */
+/* The gradient of what attention makes: in w->inside, unless the heads are wider or narrower than x. */
 static Status take_d_heads(Walk *w, Tensor heads, Tensor *d) {
-    *d = w->d_inside;
+    *d = tensor_view(w->inside.data, heads.dtype, heads.shape);
     if (tensor_width(heads) == w->config->width) return OK;
     return take(w->ctx, ARENA_SCRATCH, "d heads", heads.dtype, heads.shape, d);
 }
@@ -259,7 +146,7 @@ static Status head_norm(Walk *w, const char *name, const Affine *p, Tensor *x, N
         .kind = NORM_RMS, .x = *x, .weight = p->weight.weight, .y = *x, .eps = w->config->norm_eps};
     if (w->ctx->training) n->y = none; // the backward pass reads x
     w->ctx->call = name;
-    TRY(norm_forward(w->ctx, n, w->b->input.inner));
+    TRY(norm_forward(w->ctx, n, saved(w)));
     *x = n->y;
     return OK;
 }
@@ -273,170 +160,207 @@ static Status head_norm_back(Walk *w, const char *name, const Affine *p, const N
     return norm_backward(w->ctx, &n);
 }
 
-/* ---- first rows ---- */
+/* ---- the branches: x = x + f(u) ---- */
 
-/* From here down the stream's gradient is of all rows; what lies inside a branch is `dheads`, likewise. */
-static Status widen(Walk *w, Tensor *dheads) {
+static Status self_attention(Walk *w, Tensor u) {
+    const BlockPass *pass = w->pass;
+    const Cache *cache = pass->cache;
     Block *b = w->b;
-    StreamGradient *g = w->g;
-    bool same = g->branch.data == g->d.data;
-    Tensor d = *dheads;
-    if (!b->input.first) return OK;
-    TRY(take(w->ctx, ARENA_SCRATCH, "d all heads", d.dtype, b->attention.y.shape, dheads));
-    TRY(first_rows_back(w->ctx, "first heads", &b->first_heads, d, *dheads));
-    TRY(first_rows_back(w->ctx, "first rows", &b->first_x, g->d, g->whole[0]));
-    g->d = g->whole[0];
-    g->spare = g->whole[1];
-    g->masked = g->whole[2];
-    if (same) g->branch = g->d;
-    return take(w->ctx, ARENA_SCRATCH, "d all rows", g->d.dtype, g->d.shape, &w->d_inside);
-}
-
-/* ---- the branches ---- */
-
-static Status self_attention(Walk *w) {
-    const BlockInput *in = &w->b->input;
-    const Branch branch = self_attention_of(w);
-    Block *b = w->b;
-    Tensor u, q, k, v;
+    Tensor q, k, v;
     b->qkv = (LinearForward){.parts = parts_of(w->config, 3)};
-    b->attention = (AttentionForward){.key_lengths = in->lengths,
-                                      .starts = in->starts,
-                                      .causal = in->causal,
-                                      .frequencies = in->frequencies,
-                                      .dropout = dropout_at(in->dropout, in->layer, SITE_ATTENTION),
-                                      .cache_k = in->cache_k,
-                                      .cache_v = in->cache_v,
-                                      .past = in->past,
-                                      .past_on_device = in->past_on_device};
-    TRY(enter(w, &branch, &u));
-    TRY(linear(w, "attention.qkv", &w->p->qkv, u, in->inner, &b->qkv));
+    b->attention = (AttentionForward){
+        .key_lengths = pass->batch.lengths,
+        .starts = pass->batch.starts,
+        .causal = pass->causal,
+        .frequencies = pass->frequencies,
+        .dropout = dropout_at(pass->dropout, pass->first_layer + w->layer, SITE_ATTENTION)};
+    if (cache) {
+        b->attention.cache_k = cache_layer(cache->k, w->layer);
+        b->attention.cache_v = cache_layer(cache->v, w->layer);
+        b->attention.past = cache->length;
+        b->attention.past_on_device = cache->length_on_device;
+    }
+    TRY(linear(w, "attention.qkv", &w->p->qkv, u, saved(w), &b->qkv));
     split(w, b->qkv.y, &q, &k, &v);
     TRY(head_norm(w, "query norm", &w->p->query_norm, &q, &b->query_norm));
     TRY(head_norm(w, "key norm", &w->p->key_norm, &k, &b->key_norm));
     TRY(attend(w, "attention", q, k, v, &b->attention));
-    if (!tensor_empty(in->map)) TRY(first_rows_map(w->ctx, &b->attention, in->map));
-    Tensor heads = b->attention.y;
-    if (in->first) {
-        TRY(first_rows(w->ctx, "first heads", in->inner, &heads, &b->first_heads));
-        TRY(first_rows(w->ctx, "first rows", in->inner, &w->x, &b->first_x));
-    }
-    TRY(closing(w, &branch, heads));
-    return leave(w, &branch);
+    if (!tensor_empty(pass->map) && w->layer == pass->layers - 1)
+        TRY(attention_map(w->ctx, &b->attention, pass->map));
+    return add(w, "attention.projection", &w->p->projection, b->attention.y, &b->projection);
 }
 
-static Status self_attention_back(Walk *w) {
-    const Branch branch = self_attention_of(w);
+static Status self_attention_back(Walk *w, LinearBackward du) {
     Block *b = w->b;
     Tensor dqkv, dheads, dq, dk, dv;
-    TRY(leave_back(w, &branch));
     TRY(take(w->ctx, ARENA_SCRATCH, "d qkv", b->qkv.y.dtype, b->qkv.y.shape, &dqkv));
-    TRY(take_d_heads(w, b->projection.x, &dheads));
+    TRY(take_d_heads(w, b->attention.y, &dheads));
     split(w, dqkv, &dq, &dk, &dv);
-    TRY(closing_back(w, &branch, NULL, dheads));
-    TRY(widen(w, &dheads));
+    TRY(add_back(w, "attention.projection", &w->p->projection, &b->projection, NULL, dheads));
     TRY(attend_back(w, "attention", &b->attention, dheads, dq, dk, dv));
     TRY(head_norm_back(w, "key norm", &w->p->key_norm, &b->key_norm, dk));
     TRY(head_norm_back(w, "query norm", &w->p->query_norm, &b->query_norm, dq));
-    TRY(opening_back(w, "attention.qkv", &w->p->qkv, &b->qkv, dqkv));
-    return enter_back(w, &branch);
+    return linear_back(w, "attention.qkv", &w->p->qkv, &b->qkv, dqkv, du);
 }
 
-static Status cross_attention(Walk *w) {
-    const BlockInput *in = &w->b->input;
-    const Branch branch = cross_attention_of(w);
+static Status cross_attention(Walk *w, Tensor u) {
+    const BlockPass *pass = w->pass;
+    const Config *c = w->config;
     const Affine query = block_query_rows(&w->p->cross), memory = memory_rows(&w->p->cross);
     Block *b = w->b;
-    Tensor u, keys_and_values = in->memory_cache;
+    Tensor keys_and_values = memory_cache(w);
+    const bool cached = !tensor_empty(keys_and_values);
     b->cross_query = (LinearForward){0};
-    b->cross_memory = (LinearForward){.parts = parts_of(w->config, 2)};
-    b->cross = (AttentionForward){.key_lengths = in->memory_lengths,
-                                  .dropout = dropout_at(in->dropout, in->layer, SITE_CROSS)};
-    TRY(enter(w, &branch, &u));
-    TRY(linear(w, "cross.query", &query, u, in->inner, &b->cross_query));
-    if (tensor_empty(keys_and_values)) {
-        TRY(linear(w, "cross.memory", &memory, in->memory, in->inner, &b->cross_memory));
+    b->cross_memory = (LinearForward){.parts = parts_of(c, 2)};
+    b->cross =
+        (AttentionForward){.key_lengths = cached ? pass->cache->memory_lengths : pass->batch.source_lengths,
+                           .dropout = dropout_at(pass->dropout, pass->first_layer + w->layer, SITE_CROSS)};
+    TRY(linear(w, "cross.query", &query, u, saved(w), &b->cross_query));
+    if (!cached) {
+        TRY(linear(w, "cross.memory", &memory, pass->batch.memory, saved(w), &b->cross_memory));
         keys_and_values = b->cross_memory.y;
     }
-    TRY(attend(w, "cross attention", b->cross_query.y, keys_of(w->config, keys_and_values),
-               values_of(w->config, keys_and_values), &b->cross));
-    TRY(closing(w, &branch, b->cross.y));
-    return leave(w, &branch);
+    TRY(attend(w, "cross attention", b->cross_query.y, keys_of(c, keys_and_values),
+               values_of(c, keys_and_values), &b->cross));
+    return add(w, "cross.projection", &w->p->cross_projection, b->cross.y, &b->cross_projection);
 }
 
-static Status cross_attention_back(Walk *w) {
-    const Branch branch = cross_attention_of(w);
+static Status cross_attention_back(Walk *w, LinearBackward du) {
     const Affine query = block_query_rows(&w->p->cross), memory = memory_rows(&w->p->cross);
-    Block *b = w->b;
-    StreamGradient *g = w->g;
     const Config *c = w->config;
-    Tensor dheads, dq, dkeys_and_values, kv = b->cross_memory.y;
-    TRY(leave_back(w, &branch));
-    TRY(take(w->ctx, ARENA_SCRATCH, "d query", b->cross_query.y.dtype, b->cross_query.y.shape, &dq));
-    TRY(take(w->ctx, ARENA_SCRATCH, "d memory", kv.dtype, kv.shape, &dkeys_and_values));
-    TRY(take_d_heads(w, b->cross.y, &dheads));
-    TRY(closing_back(w, &branch, NULL, dheads));
-    TRY(attend_back(w, "cross attention", &b->cross, dheads, dq, keys_of(c, dkeys_and_values),
-                    values_of(c, dkeys_and_values)));
-    TRY(linear_back(w, "cross.memory", &memory, &b->cross_memory, NULL, dkeys_and_values, g->memory,
-                    g->memory_written));
-    g->memory_written = true;
-    TRY(opening_back(w, "cross.query", &query, &b->cross_query, dq));
-    return enter_back(w, &branch);
-}
-
-static Status feed_forward(Walk *w) {
-    const Branch branch = feed_forward_of(w);
     Block *b = w->b;
-    Tensor u;
-    b->expand = (LinearForward){.activation = w->config->activation};
-    TRY(enter(w, &branch, &u));
-    TRY(linear(w, "mlp.expand", &w->p->expand, u, b->input.hidden, &b->expand));
-    TRY(closing(w, &branch, b->expand.y));
-    return leave(w, &branch);
+    BlockGradient *g = w->g;
+    Tensor dheads, dq, dkv, kv = b->cross_memory.y;
+    TRY(take(w->ctx, ARENA_SCRATCH, "d query", b->cross_query.y.dtype, b->cross_query.y.shape, &dq));
+    TRY(take(w->ctx, ARENA_SCRATCH, "d memory", kv.dtype, kv.shape, &dkv));
+    TRY(take_d_heads(w, b->cross.y, &dheads));
+    TRY(add_back(w, "cross.projection", &w->p->cross_projection, &b->cross_projection, NULL, dheads));
+    TRY(attend_back(w, "cross attention", &b->cross, dheads, dq, keys_of(c, dkv), values_of(c, dkv)));
+    const LinearBackward dmemory = {.dx = g->memory, .accumulate = g->memory_written};
+    TRY(linear_back(w, "cross.memory", &memory, &b->cross_memory, dkv, dmemory));
+    g->memory_written = true;
+    return linear_back(w, "cross.query", &query, &b->cross_query, dq, du);
 }
 
-static Status feed_forward_back(Walk *w) {
-    LinearForward expand = w->b->expand, contract = w->b->contract;
-    Branch branch = feed_forward_of(w);
-    branch.closing = &contract;
-    TRY(leave_back(w, &branch));
-    if (w->b->input.hidden != w->b->input.inner) { // what lies inside was not kept: a second time
-        expand.pre = expand.y = none;
-        TRY(linear(w, "mlp.expand", &w->p->expand, expand.x, ARENA_SCRATCH, &expand));
-        contract.x = expand.y;
-    }
+static Status feed_forward(Walk *w, Tensor u) {
+    Block *b = w->b;
+    b->expand = (LinearForward){.activation = w->config->activation};
+    TRY(linear(w, "mlp.expand", &w->p->expand, u, saved_unless(w, RECOMPUTE_HIDDEN), &b->expand));
+    return add(w, "mlp.contract", &w->p->contract, b->expand.y, &b->contract);
+}
+
+/* What lies inside was not kept: a second time. */
+static Status hidden_again(Walk *w, LinearForward *expand, ResidualAdd *contract) {
+    if (w->pass->recompute != RECOMPUTE_HIDDEN) return OK;
+    expand->pre = expand->y = none;
+    TRY(linear(w, "mlp.expand", &w->p->expand, expand->x, ARENA_SCRATCH, expand));
+    contract->linear.x = expand->y;
+    return OK;
+}
+
+static Status feed_forward_back(Walk *w, LinearBackward du) {
+    LinearForward expand = w->b->expand;
+    ResidualAdd contract = w->b->contract;
+    const bool gated = activation_gated(expand.activation);
+    TRY(hidden_again(w, &expand, &contract));
     Tensor dexpand = expand.y; // its last reader is the product that writes its gradient: see linear.h
-    if (activation_gated(expand.activation))
+    if (gated)
         TRY(take(w->ctx, ARENA_SCRATCH, "d gate and up", expand.pre.dtype, expand.pre.shape, &dexpand));
-    TRY(closing_back(w, &branch, &expand, dexpand));
-    TRY(opening_back(w, "mlp.expand", &w->p->expand, &expand, dexpand));
-    return enter_back(w, &branch);
+    TRY(add_back(w, "mlp.contract", &w->p->contract, &contract, &expand, dexpand));
+    du.lasts = !gated && w->pass->recompute == RECOMPUTE_NONE;
+    return linear_back(w, "mlp.expand", &w->p->expand, &expand, dexpand, du);
 }
 
 /* ---- the block ---- */
 
-Status block_forward(Ctx *ctx, const Config *c, const BlockParameters *p, const BlockInput *in, Block *b) {
-    Walk w = {.ctx = ctx, .config = c, .p = p, .b = b, .x = in->x, .skip = in->skip};
-    b->input = *in;
-    TRY(self_attention(&w));
-    if (!tensor_empty(in->memory) || !tensor_empty(in->memory_cache)) TRY(cross_attention(&w));
-    return feed_forward(&w);
+/* A branch and its norm. */
+typedef struct {
+    const char *name; // of the norm
+    int site;
+    const Affine *parameters;
+    NormForward *norm;
+    Status (*forward)(Walk *w, Tensor u);
+    Status (*backward)(Walk *w, LinearBackward du); // du says where the gradient of u goes
+} Branch;
+
+static Branch self_attention_of(const Walk *w) {
+    return (Branch){"norm1", SITE_NORM1, &w->p->norm1, &w->b->norm1, self_attention, self_attention_back};
 }
 
-Status block_backward(Ctx *ctx, const Config *c, const BlockParameters *p, Block *b, StreamGradient *g) {
-    Walk w = {.ctx = ctx, .config = c, .p = p, .b = b, .g = g};
+static Branch cross_attention_of(const Walk *w) {
+    return (Branch){"cross norm",      SITE_CROSS_NORM, &w->p->cross_norm,
+                    &w->b->cross_norm, cross_attention, cross_attention_back};
+}
+
+static Branch feed_forward_of(const Walk *w) {
+    return (Branch){"norm2", SITE_NORM2, &w->p->norm2, &w->b->norm2, feed_forward, feed_forward_back};
+}
+
+static NormForward *norm(Walk *w, const Branch *f) {
+    *f->norm =
+        (NormForward){.kind = w->config->norm_kind,
+                      .weight = f->parameters->weight.weight,
+                      .bias = f->parameters->bias.weight,
+                      .eps = w->config->norm_eps,
+                      .dropout = dropout_at(w->pass->dropout, w->pass->first_layer + w->layer, f->site)};
+    w->ctx->call = f->name;
+    return f->norm;
+}
+
+static NormBackward norm_back(Walk *w, const Branch *f, Tensor dy) {
+    w->ctx->call = f->name;
+    return (NormBackward){.forward = f->norm,
+                          .dy = dy,
+                          .dweight = f->parameters->weight.gradient,
+                          .dbias = f->parameters->bias.gradient};
+}
+
+static Status branch_forward(Walk *w, Branch f) {
+    if (w->config->norm_order == NORM_PRE) { // x = x + f(norm(x))
+        TRY(residual_norm(w->ctx, w->x, norm(w, &f), saved(w)));
+        return f.forward(w, f.norm->y);
+    }
+    TRY(f.forward(w, w->x->x)); // x = norm(x + f(x))
+    return residual_normalize(w->ctx, w->x, norm(w, &f), saved(w));
+}
+
+static Status branch_backward(Walk *w, Branch f) {
+    ResidualGradient *x = &w->g->x;
+    if (w->config->norm_order == NORM_PRE) {
+        const Tensor du = tensor_view(w->inside.data, w->inside.dtype, f.norm->y.shape);
+        TRY(f.backward(w, (LinearBackward){.dx = du}));
+        NormBackward n = norm_back(w, &f, du);
+        return residual_norm_backward(w->ctx, x, &n);
+    }
+    NormBackward n = norm_back(w, &f, none);
+    TRY(residual_normalize_backward(w->ctx, x, &n));
+    return f.backward(w, (LinearBackward){.dx = x->d, .accumulate = true});
+}
+
+Status block_forward(Ctx *ctx, const BlockPass *pass, int64_t layer, const BlockParameters *p, Residual *x,
+                     Block *b) {
+    Walk w = {.ctx = ctx, .pass = pass, .config = pass->config, .p = p, .b = b, .layer = layer, .x = x};
+    b->x = *x;
+    TRY(branch_forward(&w, self_attention_of(&w)));
+    if (!tensor_empty(pass->batch.memory) || !tensor_empty(memory_cache(&w)))
+        TRY(branch_forward(&w, cross_attention_of(&w)));
+    x->closing = true;
+    return branch_forward(&w, feed_forward_of(&w));
+}
+
+Status block_backward(Ctx *ctx, const BlockPass *pass, const BlockParameters *p, Block *b, BlockGradient *g) {
+    Walk w = {.ctx = ctx, .pass = pass, .config = pass->config, .p = p, .b = b, .g = g};
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark start = arena_mark(scratch);
-    TRY(take(ctx, ARENA_SCRATCH, "d branch", g->d.dtype, g->d.shape, &w.d_inside));
+    TRY(take(ctx, ARENA_SCRATCH, "d branch", b->x.x.dtype, b->x.x.shape, &w.inside));
     ArenaMark mark = arena_mark(scratch);
-    TRY(feed_forward_back(&w));
+    TRY(branch_backward(&w, feed_forward_of(&w)));
     arena_release(scratch, mark);
-    if (!tensor_empty(b->input.memory)) {
-        TRY(cross_attention_back(&w));
+    if (!tensor_empty(g->memory)) {
+        TRY(branch_backward(&w, cross_attention_of(&w)));
         arena_release(scratch, mark);
     }
-    TRY(self_attention_back(&w));
+    TRY(branch_backward(&w, self_attention_of(&w)));
     arena_release(scratch, start);
     return OK;
 }

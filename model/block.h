@@ -5,18 +5,13 @@
  *     x = x + f(norm(x))        NORM_PRE
  *     x = norm(x + f(x))        NORM_POST
  *
- * The stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm, which does
- * it in the same pass over memory. But with NORM_PRE and when not training, the layer that closes a branch
- * adds the stream to what it makes; and with NORM_POST a block's output has no skip.
- *
- * Where a head reads the first row of each sequence alone, the last block works on that row alone as soon as
- * its attention has looked at the others: its outputs are (B, 1, C). */
+ * What becomes of x between the branches, the additions and the norms, is kernels/residual's. */
 #pragma once
 
 #include "kernels/attention/attention.h"
-#include "kernels/linear/linear.h"
-#include "kernels/norm/norm.h"
-#include "kernels/pool/pool.h"
+#include "kernels/residual/residual.h"
+#include "model/cache.h"
+#include "model/device_batch.h"
 #include "model/parameters.h"
 
 /* What the backward pass makes anew instead of keeping it. */
@@ -44,74 +39,54 @@ static inline Dropout dropout_at(Dropout dropout, int64_t layer, int site) {
     return dropout;
 }
 
-/* The samples of one site: rows of (B, T, C). */
-static inline Dropout depth_at(Dropout dropout, double rate, int64_t layer, int site) {
-    dropout.rate = rate;
-    return dropout_at(dropout, layer, site);
-}
-
+/* A pass through the blocks of one stack: what they have in common. */
 typedef struct {
-    Tensor x, skip;   // (B, T, C); skip may be empty
-    ArenaKind inner;  // where what the backward pass reads is taken: ARENA_SAVED, or ARENA_SCRATCH
-    ArenaKind hidden; // the same inside the feed-forward layers; other than `inner`, it is ARENA_SCRATCH, and
-                      // the backward pass makes it again
-    Tensor x_out, skip_out;  // (B, T, C): the outputs, taken by the caller; skip_out where a skip is left
-    bool causal;             // of the self-attention
-    Tensor frequencies;      // (D/2) wide: rotary positions; empty: none
-    Tensor lengths;          // (B) i32: tokens of each row that can be attended to; empty: all
-    Tensor starts;           // (B, T) i32: of each token's document (attention.h); empty: 0
-    Tensor memory;           // (B, S, C): the encoder's output; empty where there is none
-    Tensor memory_lengths;   // (B) i32, or empty
-    Tensor memory_cache;     // (B, S, 2*kv): keys and values made from memory before; memory is then not read
-    Tensor cache_k, cache_v; // (B, capacity, kv) of this layer; empty without a cache
-    int64_t past;            // tokens already in the cache
-    Tensor past_on_device;   // (1) i32 or empty: see attention.h
-    Dropout dropout;         // of residual branches and probabilities; off when not training
-    double depth[2];         // rates of stochastic depth of the branches that norm1 adds, and norm2
-    int64_t layer;           // its number in plans, profiles and draws
-    bool first;              // only the first row of each sequence is wanted: NORM_PRE, self-attention alone
-    Tensor map;              // (B, heads, T) gets what the first row attends to, of each head; or empty
-    bool again;              // recomputing for the backward pass: what only the block above needs is left out
-} BlockInput;
+    const Config *config;
+    int64_t layers, first_layer; // first_layer: the number of the first block in plans, profiles and draws
+    bool causal;                 // of the self-attention
+    bool first;                  // the head reads the first row of each sequence alone: (B, 1, C) is left
+    Tensor map;         // (B, heads, T): what that row attends to in the last block; empty: nobody asks
+    Tensor frequencies; // (D/2) wide: of rotary positions; else empty
+    Recompute recompute;
+    Dropout dropout; // of the embedding, branches and probabilities; off when not training
+    double depth;    // the rate of stochastic depth of the last layer's branches, 0 in the first's; likewise
+    DeviceBatch batch; // of which blocks read lengths, starts, memory and source_lengths
+    Cache *cache;      // or NULL; its memory, where there is one, goes before the batch's
+} BlockPass;
 
 /* What the forward pass leaves for the backward pass: the contracts themselves. */
 typedef struct {
-    BlockInput input;
+    Residual x; // the stream as it came in
     NormForward norm1;
     LinearForward qkv;
     NormForward query_norm, key_norm; // of each head
     AttentionForward attention;
-    PoolForward first_heads, first_x; // where only first rows are wanted: attention's output, and the stream
-    LinearForward projection;
+    ResidualAdd projection;
     NormForward cross_norm;
     LinearForward cross_query, cross_memory; // from the stream; keys and values from the encoder's output
     AttentionForward cross;
-    LinearForward cross_projection;
+    ResidualAdd cross_projection;
     NormForward norm2;
-    LinearForward expand, contract;
+    LinearForward expand;
+    ResidualAdd contract;
 } Block;
 
-/* The gradient of the stream on its way down. */
 typedef struct {
-    Tensor d;            // (B, T, C): of x + skip
-    Tensor branch;       // (B, T, C): of skip, which may be d itself
-    Tensor masked;       // (B, T, C): for `branch`, where dropout sets it apart from d; else empty
-    Tensor spare;        // (B, T, C): where what cannot overwrite `d` is written
+    ResidualGradient x;
     Tensor memory;       // (B, S, C): of the encoder's output; empty where there is none
     bool memory_written; // by a layer above, so that this one adds to it
-    Tensor whole[3];     // (B, T, C): what d, spare and masked become below a block of first rows; else empty
-} StreamGradient;
+} BlockGradient;
 
 /* The rows of a cross attention's packed layer that make the queries. */
 Affine block_query_rows(const Affine *packed);
 
-CHECKED Status block_forward(Ctx *ctx, const Config *config, const BlockParameters *parameters,
-                             const BlockInput *input, Block *block);
+/* `layer` is that of the stack; x goes from the block's input to its output. */
+CHECKED Status block_forward(Ctx *ctx, const BlockPass *pass, int64_t layer,
+                             const BlockParameters *parameters, Residual *x, Block *block);
 
-/* The gradient comes in as that of x_out + skip_out and leaves as that of x + skip; `spare` and `d` may have
- * been exchanged. */
-CHECKED Status block_backward(Ctx *ctx, const Config *config, const BlockParameters *parameters, Block *block,
-                              StreamGradient *gradient);
+/* The gradient goes from that of the block's output to that of its input. */
+CHECKED Status block_backward(Ctx *ctx, const BlockPass *pass, const BlockParameters *parameters,
+                              Block *block, BlockGradient *gradient);
 
 /* Keys and values for the cross attention, (B, S, 2*kv), from the encoder's output. */
 CHECKED Status block_memory(Ctx *ctx, const Config *config, const BlockParameters *parameters, Tensor memory,

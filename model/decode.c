@@ -49,7 +49,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
     Decode d = {.token_id = token,
                 .token = p->stack.token.weight,
                 .position = stack_positions(&model->stack),
-                .frequencies = model->stack.frequencies,
+                .frequencies = model->stack.pass.frequencies,
                 .layers = model->decode_layers,
                 .layer_count = c->layers,
                 .final_norm = affine(&p->stack.final_norm),

@@ -121,9 +121,8 @@ static Exchange gradients_of(const Parameters *p, int g) {
 enum { TOGETHER = 4, LAST_GROUPS = 2 };
 
 /* A branch of the pass's graph costs the kernels behind it some 15 us: a few buckets have one together. */
-Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
+static Status exchange_group(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
-    if (!s || !s->reduces) return OK;
     ctx->layer = -1;
     if (p->buckets[g].count > 0) {
         TRY(add_finished(ctx, p, p->buckets[g]));
@@ -138,10 +137,51 @@ Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
     return OK;
 }
 
-bool shards_exchange(const Parameters *p, int g, Tensor gradient) {
-    const uintptr_t first = (uintptr_t)gradient.data - (uintptr_t)p->sums.data;
-    return p->shards && p->shards->reduces && p->buckets[g].count > 0 &&
-           first >= (size_t)p->buckets[g].first * dtype_size(p->sums.dtype);
+/* The group of a gradient of the first block of a stack; else 0. */
+static int first_block_of(const Parameters *p, Tensor gradient) {
+    const size_t at = ((uintptr_t)gradient.data - (uintptr_t)p->sums.data) / dtype_size(p->sums.dtype);
+    const int groups[] = {p->stack.first_group + 1,
+                          p->config.encoder_layers ? p->encoder.first_group + 1 : 0};
+    for (int i = 0; i < 2; i++) {
+        const ParameterRange group = p->groups[groups[i]];
+        if (groups[i] && at >= (size_t)group.first && at < (size_t)(group.first + group.count))
+            return at >= (size_t)p->buckets[groups[i]].first ? groups[i] : 0;
+    }
+    return 0;
+}
+
+/* The embedding of a stack has the largest gradient, which is ready last. While ranks exchange it, they make
+ * a gradient of the first block, for which nothing waits. */
+bool shards_put_off(Ctx *ctx, const void *linear) {
+    const Parameters *p = ctx->putter;
+    const LinearBackward *l = linear;
+    Shards *s = p->shards;
+    const int group = s && s->reduces ? first_block_of(p, l->dweight) : 0;
+    if (!group || p->buckets[group].count == 0) return false;
+    s->late = (LateGradient){group, *l->forward, *l, ctx->call, ctx->layer};
+    s->late.backward.forward = &s->late.forward;
+    s->late.backward.dx = (Tensor){0};
+    s->late.backward.accumulate = false;
+    return true;
+}
+
+/* Behind the embedding's group, the one before the first block's. */
+static Status make_late(Ctx *ctx, const Parameters *p) {
+    LateGradient *late = &p->shards->late;
+    const int group = late->group;
+    late->group = 0;
+    ctx->layer = late->layer;
+    ctx->call = late->call;
+    late->backward.lasts = false;
+    TRY(linear_backward(ctx, &late->backward));
+    return exchange_group(ctx, p, group);
+}
+
+Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
+    const Shards *s = p->shards;
+    if (!s || !s->reduces || (g > 0 && s->late.group == g)) return OK;
+    TRY(exchange_group(ctx, p, g));
+    return s->late.group == g + 1 ? make_late(ctx, p) : OK;
 }
 
 /* Sends bucket g's weights, when what the main lane holds so far is done. */

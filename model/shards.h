@@ -5,9 +5,19 @@
 #pragma once
 
 #include "comm/exchange.h"
+#include "kernels/linear/linear.h"
 #include "model/parameters.h"
 
 __BEGIN_DECLS
+
+/* Gradients of weights that a backward pass makes behind everything else of its stack. */
+typedef struct {
+    int group; // that they are of; 0: nothing waits
+    LinearForward forward;
+    LinearBackward backward;
+    const char *call;
+    int layer;
+} LateGradient;
 
 /* The ranks of a run, and what is under way between them. */
 typedef struct Shards {
@@ -23,6 +33,7 @@ typedef struct Shards {
     Event **ready;  // a group's gradients are there
     Event **there;  // its weights
     Event *settled; // everything that is exchanged in this pass
+    LateGradient late;
 } Shards;
 
 /* Not collective. The parameters must not have memory yet. shards_close before the device is closed; the
@@ -41,8 +52,8 @@ int shards_apart(const Ctx *ctx, const Parameters *parameters, ParameterRange ra
 /* The backward pass is through with group g. Adds it to the finished micro-batches, and exchanges it, if this
  * pass does; nothing without shards. */
 CHECKED Status shards_ready(Ctx *ctx, const Parameters *parameters, int g);
-/* Whether this pass exchanges group g, and `gradient`, one of its, with it. Not collective. */
-bool shards_exchange(const Parameters *parameters, int g, Tensor gradient);
+/* For ctx->puts_off, of a pass that exchanges gradients; the putter is the Parameters. Not collective. */
+bool shards_put_off(Ctx *ctx, const void *linear);
 /* The forward pass enters group g: waits for its weights and those before it, if this pass does. */
 CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
 

@@ -8,11 +8,9 @@
 
 void stack_open(const Config *config, const Parameters *all, const StackParameters *parameters,
                 int64_t layers, int64_t first_layer, const char *name, Stack *s) {
-    *s = (Stack){.config = config,
+    *s = (Stack){.pass = {.config = config, .layers = layers, .first_layer = first_layer},
                  .parameters = parameters,
                  .all = all,
-                 .layers = layers,
-                 .first_layer = first_layer,
                  .blocks = memory_array((size_t)layers, sizeof *s->blocks),
                  .layer_names = memory_array((size_t)layers, sizeof *s->layer_names)};
     for (int64_t i = 0; i < layers; i++)
@@ -33,64 +31,32 @@ static int block_group(const Stack *s, int64_t layer) {
     return s->parameters->first_group + 1 + (int)layer;
 }
 static int last_group(const Stack *s) {
-    return block_group(s, s->layers);
+    return block_group(s, s->pass.layers);
 }
 
 Tensor stack_positions(const Stack *s) {
     return tensor_empty(s->positions) ? s->parameters->position.weight : s->positions;
 }
 
-Tensor cache_layer(Tensor all, int64_t layer) {
-    Shape shape = shape3(all.shape.d[1], all.shape.d[2], all.shape.d[3]);
-    return tensor_elements(all, layer * shape_count(shape), shape);
-}
-
-/* Where a pass only infers, nothing inside a block outlives it; where it trains, what is not recomputed. */
-static ArenaKind inner_arena(const Ctx *ctx, const Stack *s, Recompute until) {
-    return ctx->training && s->recompute < until ? ARENA_SAVED : ARENA_SCRATCH;
-}
-
-static Status run_block(Ctx *ctx, Stack *s, int64_t layer, const BlockInput *input) {
-    ctx->layer = (int)(s->first_layer + layer);
-    scope_begin_part(ctx, s->layer_names[layer]);
-    TRY(block_forward(ctx, s->config, &s->parameters->blocks[layer], input, &s->blocks[layer]));
-    scope_end(ctx);
-    ctx->layer = -1;
-    return OK;
-}
-
-/* Of the branches of a layer; those of a layer that is not there have none. */
-static double depth_rate(const Stack *s, int64_t layer) {
-    if (layer < 0 || s->depth <= 0) return 0;
-    return s->layers > 1 ? s->depth * (double)layer / (double)(s->layers - 1) : s->depth;
-}
-
-static bool stack_drops(const Stack *s) {
-    return dropout_on(&s->dropout) || s->depth > 0;
-}
-
-/* A norm over a tensor that stays: of the embedding, or the last. */
-static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const char *name, Tensor x,
-                   Tensor skip, NormForward *n) {
-    *n = (NormForward){.kind = s->config->norm_kind,
-                       .x = x,
-                       .skip = skip,
-                       .eps = s->config->norm_eps,
+/* A norm of the stack's own: of the embedding, or the last. */
+static NormForward *norm(Ctx *ctx, const Stack *s, const Affine *parameters, const char *name,
+                         NormForward *n) {
+    const Config *c = s->pass.config;
+    *n = (NormForward){.kind = c->norm_kind,
+                       .eps = c->norm_eps,
                        .weight = parameters->weight.weight,
-                       .bias = parameters->bias.weight};
-    if (!tensor_empty(skip)) {
-        n->dropout = dropout_at(s->dropout, s->first_layer, SITE_LAST);
-        n->depth = depth_at(s->dropout, depth_rate(s, s->layers - 1), s->first_layer, SITE_LAST);
-        n->depth_rows = x.shape.d[1];
-    }
+                       .bias = parameters->bias.weight,
+                       .dropout = dropout_at(s->pass.dropout, s->pass.first_layer, SITE_LAST)};
     ctx->call = name;
-    return norm_forward(ctx, n, ARENA_SAVED);
+    return n;
 }
 
-static Status cut_patches(Ctx *ctx, Stack *s, Tensor pictures, Tensor *x) {
-    const Config *c = s->config;
+/* ---- forward ---- */
+
+static Status cut_patches(Ctx *ctx, Stack *s, Tensor *x) {
+    const Config *c = s->pass.config;
     const StackParameters *p = s->parameters;
-    s->patch = (PatchForward){.pixels = pictures,
+    s->patch = (PatchForward){.pixels = s->pass.batch.pictures,
                               .size = c->patch,
                               .weight = p->patch.weight.weight,
                               .bias = p->patch.bias.weight,
@@ -106,155 +72,111 @@ static Status cut_patches(Ctx *ctx, Stack *s, Tensor pictures, Tensor *x) {
     return OK;
 }
 
-static Status look_up(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
-    const Config *c = s->config;
+static Status look_up(Ctx *ctx, Stack *s, Tensor *x) {
+    const Config *c = s->pass.config;
     const StackParameters *p = s->parameters;
-    int64_t T = in->tokens.shape.d[1], past = in->cache ? in->cache->length : 0;
-    assert(past + T <= c->context);
-    s->embed = (EmbedForward){.tokens = in->tokens,
+    const DeviceBatch *batch = &s->pass.batch;
+    const Cache *cache = s->pass.cache;
+    s->embed = (EmbedForward){.tokens = batch->tokens,
                               .token = p->token.weight,
                               .position = stack_positions(s),
-                              .segments = in->segments,
+                              .segments = batch->segments,
                               .segment = p->segment.weight,
-                              .scale = config_token_scale(c),
-                              .past = past};
-    if (in->cache) s->embed.past_on_device = in->cache->length_on_device;
+                              .scale = config_token_scale(c)};
+    if (cache) {
+        s->embed.past = cache->length;
+        s->embed.past_on_device = cache->length_on_device;
+    }
+    assert(s->embed.past + batch->tokens.shape.d[1] <= c->context);
     ctx->call = "embed";
     TRY(embed_forward(ctx, &s->embed, ARENA_SAVED));
     *x = s->embed.y;
     return OK;
 }
 
-static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
-    const Architecture *a = s->config->architecture;
-    const StackParameters *p = s->parameters;
-    TRY(a->patches ? cut_patches(ctx, s, in->pictures, x) : look_up(ctx, s, in, x));
+static Status embed(Ctx *ctx, Stack *s, Residual *x) {
+    const Architecture *a = s->pass.config->architecture;
+    TRY(a->patches ? cut_patches(ctx, s, &x->x) : look_up(ctx, s, &x->x));
     if (a->embedding_norm) {
-        TRY(norm(ctx, s, &p->embedding_norm, "embedding norm", *x, (Tensor){0}, &s->embedding_norm));
-        *x = s->embedding_norm.y;
+        NormForward *n = norm(ctx, s, &s->parameters->embedding_norm, "embedding norm", &s->embedding_norm);
+        TRY(residual_normalize(ctx, x, n, ARENA_SAVED));
     }
-    if (!dropout_on(&s->dropout)) return OK;
-    s->embedding_dropout =
-        (DropoutForward){.x = *x, .y = *x, .dropout = dropout_at(s->dropout, s->first_layer, SITE_EMBEDDING)};
+    if (!dropout_on(&s->pass.dropout)) return OK;
+    s->embedding_dropout = (DropoutForward){
+        .x = x->x, .y = x->x, .dropout = dropout_at(s->pass.dropout, s->pass.first_layer, SITE_EMBEDDING)};
     ctx->call = "embedding dropout";
     return dropout_forward(ctx, &s->embedding_dropout);
 }
 
-static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *in, int64_t layer) {
-    BlockInput b = {
-        .inner = inner_arena(ctx, s, RECOMPUTE_BLOCKS),
-        .hidden = inner_arena(ctx, s, RECOMPUTE_HIDDEN),
-        .causal = s->causal,
-        .frequencies = s->frequencies,
-        .dropout = s->dropout,
-        .depth = {depth_rate(s, layer - (s->config->norm_order == NORM_PRE)), depth_rate(s, layer)},
-        .layer = s->first_layer + layer,
-        .lengths = in->lengths,
-        .starts = in->starts,
-        .memory = in->memory,
-        .memory_lengths = in->memory_lengths};
-    if (layer == s->layers - 1) {
-        b.first = s->first;
-        b.map = s->map;
-    }
-    const Cache *cache = in->cache;
-    if (!cache) return b;
-    b.cache_k = cache_layer(cache->k, layer);
-    b.cache_v = cache_layer(cache->v, layer);
-    b.past = cache->length;
-    b.past_on_device = cache->length_on_device;
-    if (tensor_empty(cache->memory)) return b;
-    b.memory_cache = cache_layer(cache->memory, layer);
-    b.memory_lengths = cache->memory_lengths;
-    return b;
-}
-
-/* x and skip alternate between two pairs of tensors. Training keeps the x of each layer, which its last
- * norm's backward pass reads, and the skip where the block above runs again. */
-static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x, Tensor *skip) {
-    Tensor pairs[2][2] = {0};
+static Status run_block(Ctx *ctx, Stack *s, int64_t layer, Residual *x) {
+    const BlockPass *pass = &s->pass;
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
-    bool skips = s->config->norm_order == NORM_PRE && ctx->training;
-    for (int64_t layer = 0; layer < s->layers; layer++) {
-        Tensor *pair = pairs[layer % 2];
-        ctx->layer = (int)(s->first_layer + layer);
-        bool again = ctx->training && s->recompute == RECOMPUTE_BLOCKS;
-        bool first = s->first && layer == s->layers - 1;
-        Shape shape = first ? shape3(x->shape.d[0], 1, tensor_width(*x)) : x->shape;
-        if (ctx->training || first || tensor_empty(pair[0]))
-            TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, shape, &pair[0]));
-        if (skips && (again || first || tensor_empty(pair[1])))
-            TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, shape, &pair[1]));
-        BlockInput input = block_input(ctx, s, in, layer);
-        input.x = *x;
-        input.skip = *skip;
-        input.x_out = pair[0];
-        input.skip_out = pair[1];
-        ArenaMark mark = arena_mark(scratch);
-        TRY(shards_enter(ctx, s->all, block_group(s, layer)));
-        TRY(run_block(ctx, s, layer, &input));
-        arena_release(scratch, mark);
-        *x = pair[0];
-        *skip = pair[1];
-    }
+    ctx->layer = (int)(pass->first_layer + layer);
+    x->first = pass->first && layer == pass->layers - 1;
+    TRY(residual_begin_block(ctx, x, ctx->training && pass->recompute == RECOMPUTE_BLOCKS));
+    ArenaMark mark = arena_mark(scratch);
+    TRY(shards_enter(ctx, s->all, block_group(s, layer)));
+    scope_begin_part(ctx, s->layer_names[layer]);
+    TRY(block_forward(ctx, pass, layer, &s->parameters->blocks[layer], x, &s->blocks[layer]));
+    scope_end(ctx);
+    arena_release(scratch, mark);
+    ctx->layer = -1;
     return OK;
 }
 
-Status stack_forward(Ctx *ctx, Stack *s, const StackInput *in) {
-    Tensor x, skip = {0};
+Status stack_forward(Ctx *ctx, Stack *s, const DeviceBatch *batch, Cache *cache) {
+    const Config *c = s->pass.config;
+    Residual x = {.post = c->norm_order == NORM_POST};
+    s->pass.batch = *batch;
+    s->pass.cache = cache;
     ctx->layer = -1;
     TRY(shards_enter(ctx, s->all, embedding_group(s)));
-    TRY(embed(ctx, s, in, &x));
-    TRY(forward_blocks(ctx, s, in, &x, &skip));
+    TRY(embed(ctx, s, &x));
+    for (int64_t layer = 0; layer < s->pass.layers; layer++) TRY(run_block(ctx, s, layer, &x));
     TRY(shards_enter(ctx, s->all, last_group(s)));
-    if (in->cache) in->cache->length += in->tokens.shape.d[1];
-    s->hidden = x;
-    if (!s->config->final_norm) return OK;
-    TRY(norm(ctx, s, &s->parameters->final_norm, "final norm", x, skip, &s->final_norm));
-    s->hidden = s->final_norm.y;
+    if (cache) cache->length += batch->tokens.shape.d[1];
+    s->hidden = x.x;
+    if (!c->final_norm) return OK;
+    x.closing = false;
+    NormForward *n = norm(ctx, s, &s->parameters->final_norm, "final norm", &s->final_norm);
+    TRY(residual_norm(ctx, &x, n, ARENA_SAVED));
+    s->hidden = n->y;
     return OK;
 }
 
 /* ---- backward ---- */
 
-/* The norm's gradient comes in g->d and leaves there. */
 static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward,
-                        StreamGradient *g) {
-    bool drops = norm_drops(forward);
-    NormBackward n = {.forward = forward,
-                      .dy = g->d,
-                      .dr = g->spare,
-                      .dskip = drops ? g->masked : (Tensor){0},
-                      .dweight = p->weight.gradient,
-                      .dbias = p->bias.gradient};
+                        ResidualGradient *x) {
+    NormBackward n = {.forward = forward, .dweight = p->weight.gradient, .dbias = p->bias.gradient};
     ctx->call = name;
-    TRY(norm_backward(ctx, &n));
-    g->branch = drops ? g->masked : g->spare;
-    g->spare = g->d;
-    g->d = n.dr;
+    return residual_normalize_backward(ctx, x, &n);
+}
+
+/* What lies inside a block that is recomputed exists only here. Its input is what the layer below left, its
+ * output is where it was put the first time. */
+static Status run_block_again(Ctx *ctx, Stack *s, int64_t layer) {
+    Block *block = &s->blocks[layer];
+    Residual x = block->x;
+    if (s->pass.recompute != RECOMPUTE_BLOCKS) return OK;
+    x.again = true;
+    scope_begin_part(ctx, s->layer_names[layer]);
+    TRY(block_forward(ctx, &s->pass, layer, &s->parameters->blocks[layer], &x, block));
+    scope_end(ctx);
     return OK;
 }
 
-/* Where blocks are recomputed, a block's inside exists only here. Its input is what the layer below left,
- * its outputs are the tensors it wrote the first time. */
-static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *g, bool unfinished) {
+static Status block_back(Ctx *ctx, Stack *s, int64_t layer, BlockGradient *g) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
-    Block *block = &s->blocks[layer];
-    BlockParameters p = s->parameters->blocks[layer];
-    if (unfinished) p.expand.weight.gradient = p.expand.bias.gradient = (Tensor){0};
-    if (s->recompute == RECOMPUTE_BLOCKS) {
-        BlockInput input = block->input;
-        input.again = true;
-        TRY(run_block(ctx, s, layer, &input));
-    }
-    ctx->layer = (int)(s->first_layer + layer);
+    ctx->layer = (int)(s->pass.first_layer + layer);
+    TRY(run_block_again(ctx, s, layer));
     scope_begin_part(ctx, s->layer_names[layer]);
-    TRY(block_backward(ctx, s->config, &p, block, g));
+    TRY(block_backward(ctx, &s->pass, &s->parameters->blocks[layer], &s->blocks[layer], g));
     scope_end(ctx);
-    ctx->layer = -1;
     arena_release(scratch, mark);
-    return OK;
+    ctx->layer = -1;
+    return shards_ready(ctx, s->all, block_group(s, layer));
 }
 
 static Status tables_back(Ctx *ctx, Stack *s, Tensor dy) {
@@ -280,58 +202,32 @@ static Status patches_back(Ctx *ctx, Stack *s, Tensor dy) {
     return patch_backward(ctx, &b);
 }
 
-/* Whether the gradient of the first block's mlp.expand comes last, while ranks exchange the embedding's,
- * which is the largest and ready last: nothing waits for it, and what it is made of was saved. */
-static bool puts_off(const Stack *s) {
-    const Affine *expand = &s->parameters->blocks[0].expand;
-    return s->recompute == RECOMPUTE_NONE && !activation_gated(s->config->activation) &&
-           shards_exchange(s->all, block_group(s, 0), expand->weight.gradient);
-}
-
-/* The block's backward pass has left the gradient of `pre` where the layer's output was. */
-static Status finish_first_block(Ctx *ctx, Stack *s) {
-    const Affine *p = &s->parameters->blocks[0].expand;
-    const LinearForward *expand = &s->blocks[0].expand;
-    const LinearBackward late = {.forward = expand,
-                                 .dy = expand->y,
-                                 .dy_is_dpre = true,
-                                 .dweight = p->weight.gradient,
-                                 .dbias = p->bias.gradient};
-    ctx->layer = (int)s->first_layer;
-    ctx->call = "mlp.expand";
-    TRY(linear_backward(ctx, &late));
-    ctx->layer = -1;
-    return shards_ready(ctx, s->all, block_group(s, 0));
-}
-
-Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
-    const StackParameters *p = s->parameters;
-    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
-    ArenaMark mark = arena_mark(scratch);
-    ctx->layer = -1;
-    TRY(take(ctx, ARENA_SCRATCH, "d residual", ctx->dtype, g->d.shape, &g->spare));
-    bool drops = stack_drops(s), unfinished = false;
-    if (drops) TRY(take(ctx, ARENA_SCRATCH, "d branch", ctx->dtype, g->d.shape, &g->masked));
-    static const char *const names[] = {"d all residuals", "d other residuals", "d all branches"};
-    for (int i = 0; i < 2 + drops && s->first; i++)
-        TRY(take(ctx, ARENA_SCRATCH, names[i], ctx->dtype, s->blocks[0].input.x.shape, &g->whole[i]));
-    g->branch = g->d;
-    if (s->config->final_norm) TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
-    TRY(shards_ready(ctx, s->all, last_group(s)));
-    for (int64_t layer = s->layers - 1; layer >= 0; layer--) {
-        unfinished = layer == 0 && puts_off(s);
-        TRY(backward_block(ctx, s, layer, g, unfinished));
-        if (!unfinished) TRY(shards_ready(ctx, s->all, block_group(s, layer)));
-    }
-    if (dropout_on(&s->dropout)) {
-        DropoutBackward d = {.forward = &s->embedding_dropout, .dy = g->d, .dx = g->d};
+static Status embed_back(Ctx *ctx, Stack *s, ResidualGradient *x) {
+    const Architecture *a = s->pass.config->architecture;
+    if (dropout_on(&s->pass.dropout)) {
+        DropoutBackward d = {.forward = &s->embedding_dropout, .dy = x->d, .dx = x->d};
         ctx->call = "embedding dropout";
         TRY(dropout_backward(ctx, &d));
     }
-    if (s->config->architecture->embedding_norm)
-        TRY(norm_back(ctx, &p->embedding_norm, "embedding norm", &s->embedding_norm, g));
-    TRY(s->config->architecture->patches ? patches_back(ctx, s, g->d) : tables_back(ctx, s, g->d));
+    if (a->embedding_norm)
+        TRY(norm_back(ctx, &s->parameters->embedding_norm, "embedding norm", &s->embedding_norm, x));
+    TRY(a->patches ? patches_back(ctx, s, x->d) : tables_back(ctx, s, x->d));
+    return shards_ready(ctx, s->all, embedding_group(s));
+}
+
+Status stack_backward(Ctx *ctx, Stack *s, Tensor dhidden, Tensor dmemory) {
+    const BlockPass *pass = &s->pass;
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    ArenaMark mark = arena_mark(scratch);
+    const bool drops = dropout_on(&pass->dropout) || pass->depth > 0;
+    BlockGradient g = {.x = {.d = dhidden, .post = pass->config->norm_order == NORM_POST}, .memory = dmemory};
+    ctx->layer = -1;
+    TRY(residual_gradient_take(ctx, &g.x, drops, pass->first ? s->blocks[0].x.x : (Tensor){0}));
+    if (pass->config->final_norm)
+        TRY(norm_back(ctx, &s->parameters->final_norm, "final norm", &s->final_norm, &g.x));
+    TRY(shards_ready(ctx, s->all, last_group(s)));
+    for (int64_t layer = pass->layers - 1; layer >= 0; layer--) TRY(block_back(ctx, s, layer, &g));
+    TRY(embed_back(ctx, s, &g.x));
     arena_release(scratch, mark);
-    TRY(shards_ready(ctx, s->all, embedding_group(s)));
-    return unfinished ? finish_first_block(ctx, s) : OK;
+    return OK;
 }

@@ -13,30 +13,13 @@
 #include "kernels/patch/patch.h"
 #include "model/block.h"
 
-/* Keys and values of the tokens seen so far, layer by layer, and those of the encoder's output. */
-typedef struct {
-    Tensor k, v;             // (layers, B, capacity, kv_heads*D)
-    int64_t length;          // tokens in it
-    Tensor length_on_device; // (1) i32 or empty: `length` in device memory (embed.h, attention.h)
-    Tensor memory;           // (layers, B, S, 2*kv_heads*D); empty without an encoder
-    Tensor memory_lengths;   // (B) i32, or empty
-} Cache;
-
 typedef char LayerName[24];
 
 typedef struct {
-    const Config *config;
+    BlockPass pass; // its config, layers and what a pass does; the batch and the cache of the last one
     const StackParameters *parameters;
-    const Parameters *all;       // that they are of
-    int64_t layers, first_layer; // first_layer: the number of its first block in plans and profiles
-    bool causal;
-    bool first; // hidden is of the first row of each sequence alone, (B, 1, C)
-    Tensor map; // (B, heads, T): what that row attends to in the last block (model/block.h); or empty
-    Recompute recompute;
-    Dropout dropout;  // of the embedding, branches and probabilities; off when not training
-    double depth;     // the rate of stochastic depth of the last layer's branches, 0 in the first's; likewise
-    Tensor positions; // (context, C): a fixed table; empty where positions are learned or rotary
-    Tensor frequencies; // (D/2) fp32: of rotary positions; else empty
+    const Parameters *all; // that they are of
+    Tensor positions;      // (context, C): a fixed table; empty where positions are learned or rotary
 
     /* Of the last forward pass. */
     EmbedForward embed;
@@ -49,30 +32,17 @@ typedef struct {
     Tensor hidden; // (B, T, C): the output
 } Stack;
 
-typedef struct {
-    Tensor tokens;                 // (B, T) i32, device memory, each in [0, vocab)
-    Tensor pictures;               // (B, H, W, channels) u8, device memory: instead of tokens
-    Tensor segments;               // (B, T) i32, or empty
-    Tensor lengths;                // (B) i32: keys at and beyond it are not attended to; empty: all are
-    Tensor starts;                 // (B, T) i32: of each token's document (attention.h); empty: 0
-    Tensor memory, memory_lengths; // (B, S, C), (B) i32: of the encoder, for blocks with cross attention
-    Cache *cache;                  // or NULL; its memory, where there is one, goes before `memory`
-} StackInput;
-
 /* `parameters` are of `all`. `name` is of a layer: "layer", "encoder layer". Tensors may come later. */
 void stack_open(const Config *config, const Parameters *all, const StackParameters *parameters,
                 int64_t layers, int64_t first_layer, const char *name, Stack *stack);
 void stack_close(Stack *stack);
 
-/* Leaves stack->hidden; takes what it keeps from ARENA_SAVED. past + T <= context. */
-CHECKED Status stack_forward(Ctx *ctx, Stack *stack, const StackInput *input);
+/* Leaves stack->hidden; takes what it keeps from ARENA_SAVED. `cache` may be NULL: else it grows by T, and
+ * cache->length + T <= context. */
+CHECKED Status stack_forward(Ctx *ctx, Stack *stack, const DeviceBatch *batch, Cache *cache);
 
-/* The gradient of `hidden` comes in gradient->d, which is left undefined; the other tensors of the stream are
- * taken here. gradient->memory is written, where there is one. */
-CHECKED Status stack_backward(Ctx *ctx, Stack *stack, StreamGradient *gradient);
+/* `dhidden` is left undefined. `dmemory` (B, S, C) is written, where there is one; else empty. */
+CHECKED Status stack_backward(Ctx *ctx, Stack *stack, Tensor dhidden, Tensor dmemory);
 
 /* The table of positions, (context, C), fixed or learned; empty where positions are rotary. */
 Tensor stack_positions(const Stack *stack);
-
-/* One layer's part of a cache: (B, rows, columns). */
-Tensor cache_layer(Tensor all, int64_t layer);

@@ -15,7 +15,7 @@ Status transformer_open(const Config *config, Transformer *model) {
     if (c->encoder_layers)
         stack_open(c, p, &p->encoder, c->encoder_layers, 0, "encoder layer", &model->encoder);
     model->decode_layers = memory_array((size_t)c->layers, sizeof *model->decode_layers);
-    model->stack.causal = c->architecture->mask == MASK_CAUSAL;
+    model->stack.pass.causal = c->architecture->mask == MASK_CAUSAL;
     return OK;
 }
 
@@ -37,7 +37,7 @@ Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
     TRY(parameters_take(ctx, &model->parameters, training));
     TRY(positions_take(ctx, &model->config, &model->positions));
     model->stack.positions = model->encoder.positions = model->positions.sinusoids;
-    model->stack.frequencies = model->encoder.frequencies = model->positions.frequencies;
+    model->stack.pass.frequencies = model->encoder.pass.frequencies = model->positions.frequencies;
     Dtype wide = wide_dtype(ctx);
     const Parameters *p = &model->parameters;
     TRY(take(ctx, ARENA_OPTIMIZER, "optimizer state", wide, shape1(ADAMW_STATE_SIZE), &model->state));
@@ -75,7 +75,7 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
     cache->memory_lengths = lengths;
     for (int64_t layer = 0; layer < model->config.layers; layer++) {
         const BlockParameters *p = &model->parameters.stack.blocks[layer];
-        ctx->layer = (int)(model->stack.first_layer + layer);
+        ctx->layer = (int)(model->stack.pass.first_layer + layer);
         TRY(block_memory(ctx, &model->config, p, memory, cache_layer(cache->memory, layer)));
     }
     ctx->layer = -1;
@@ -84,35 +84,28 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
 
 /* What the caller may have changed since the last pass. */
 static void set_up(const Ctx *ctx, const Transformer *model, Stack *stack) {
-    stack->recompute = model->recompute;
-    stack->dropout = ctx->training ? model->dropout : (Dropout){0};
-    stack->depth = ctx->training ? model->depth : 0;
+    stack->pass.recompute = model->recompute;
+    stack->pass.dropout = ctx->training ? model->dropout : (Dropout){0};
+    stack->pass.depth = ctx->training ? model->depth : 0;
 }
 
 Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor lengths) {
     set_up(ctx, model, &model->encoder);
-    TRY(stack_forward(ctx, &model->encoder, &(StackInput){.tokens = source, .lengths = lengths}));
+    TRY(stack_forward(ctx, &model->encoder, &(DeviceBatch){.tokens = source, .lengths = lengths}, NULL));
     model->memory = model->encoder.hidden;
     return OK;
 }
 
-Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache *cache) {
-    StackInput input = {.tokens = in->tokens,
-                        .pictures = in->pictures,
-                        .segments = in->segments,
-                        .lengths = in->lengths,
-                        .starts = in->starts,
-                        .memory = in->memory,
-                        .memory_lengths = in->source_lengths,
-                        .cache = cache};
-    if (!tensor_empty(in->source)) {
-        TRY(transformer_encode(ctx, model, in->source, in->source_lengths));
-        input.memory = model->memory;
+Status transformer_forward(Ctx *ctx, Transformer *model, const DeviceBatch *batch, Cache *cache) {
+    DeviceBatch read = *batch;
+    if (!tensor_empty(batch->source)) {
+        TRY(transformer_encode(ctx, model, batch->source, batch->source_lengths));
+        read.memory = model->memory;
     }
     set_up(ctx, model, &model->stack);
-    model->stack.first = model->config.class_head && model->config.class_token && !model->all_rows;
-    model->stack.map = model->map;
-    TRY(stack_forward(ctx, &model->stack, &input));
+    model->stack.pass.first = model->config.class_head && model->config.class_token && !model->all_rows;
+    model->stack.pass.map = model->map;
+    TRY(stack_forward(ctx, &model->stack, &read, cache));
     model->hidden = model->stack.hidden;
     return OK;
 }
@@ -124,13 +117,12 @@ Status transformer_loss(Ctx *ctx, Transformer *model, const Targets *targets) {
 Status transformer_backward(Ctx *ctx, Transformer *model) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
-    StreamGradient g = {0};
-    TRY(head_backward(ctx, &model->parameters, &model->head, &g.d));
-    if (model->config.encoder_layers)
-        TRY(take(ctx, ARENA_SCRATCH, "d memory", ctx->dtype, model->memory.shape, &g.memory));
-    TRY(stack_backward(ctx, &model->stack, &g));
-    if (model->config.encoder_layers)
-        TRY(stack_backward(ctx, &model->encoder, &(StreamGradient){.d = g.memory}));
+    const bool encoded = model->config.encoder_layers > 0;
+    Tensor dhidden, dmemory = {0};
+    TRY(head_backward(ctx, &model->parameters, &model->head, &dhidden));
+    if (encoded) TRY(take(ctx, ARENA_SCRATCH, "d memory", ctx->dtype, model->memory.shape, &dmemory));
+    TRY(stack_backward(ctx, &model->stack, dhidden, dmemory));
+    if (encoded) TRY(stack_backward(ctx, &model->encoder, dmemory, (Tensor){0}));
     arena_release(scratch, mark);
     return OK;
 }

@@ -33,17 +33,6 @@ typedef struct {
     Tensor squares;  // (adamw_blocks(0, parameters.size)) fp64: of the gradient; empty without training
 } Transformer;
 
-/* What a pass reads, in device memory. Empty where the model has no such thing, or nothing to say. */
-typedef struct {
-    Tensor tokens;                 // (B, T) i32, each in [0, vocab): of the stack that the head reads
-    Tensor pictures;               // (B, H, W, channels) u8: instead of tokens
-    Tensor segments;               // (B, T) i32; empty: all 0
-    Tensor lengths;                // (B) i32: tokens of each row that are attended to; empty: all
-    Tensor starts;                 // (B, T) i32: of each token's document (attention.h); empty: 0
-    Tensor source, source_lengths; // (B, S) i32 and (B) i32: the encoder runs first
-    Tensor memory;                 // (B, S, C): an encoder's output from before, instead of source
-} Inputs;
-
 typedef struct {
     double beta1, beta2, eps, weight_decay, clip;
 } UpdateOptions;
@@ -61,7 +50,7 @@ CHECKED Status transformer_take_cache(Ctx *ctx, const Transformer *model, int64_
 /* Leaves model->hidden, and model->memory where the encoder ran; past + T <= context. Takes what it keeps
  * from ARENA_SAVED: mark it before and release it after the step. `cache` may be NULL; it grows by T, and
  * its memory, if set, serves instead of source and memory. */
-CHECKED Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *inputs, Cache *cache);
+CHECKED Status transformer_forward(Ctx *ctx, Transformer *model, const DeviceBatch *batch, Cache *cache);
 
 /* The encoder alone: source (B, S) i32, lengths (B) i32 or empty. Leaves model->memory. */
 CHECKED Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor lengths);

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "profile/category.h"
-#include "profile/operands.h"
+#include "report/shapes.h"
 #include "report/spans.h"
 
 #include <math.h>

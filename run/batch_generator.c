@@ -26,7 +26,7 @@ void batch_generator_close(BatchGenerator *g) {
 /* The logits behind the next T tokens of each row, which g->tokens holds. */
 static Status pass(Ctx *ctx, BatchGenerator *g, int64_t T) {
     int64_t C = g->model->config.width;
-    const Inputs inputs = {.tokens = tensor_view(g->tokens.data, I32, shape2(g->rows, T))};
+    const DeviceBatch inputs = {.tokens = tensor_view(g->tokens.data, I32, shape2(g->rows, T))};
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     scope_begin_phase(ctx, PHASE_FORWARD);
     TRY(transformer_forward(ctx, g->model, &inputs, &g->cache));

@@ -51,7 +51,7 @@ static Status run_stack(Ctx *ctx, Generator *g, int64_t count) {
     if (count == 1 && g->cached && transformer_decodes(ctx, g->model))
         return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), &g->cache,
                                   g->logits);
-    const Inputs inputs = {.tokens = tokens_view(g, count)};
+    const DeviceBatch inputs = {.tokens = tokens_view(g, count)};
     TRY(transformer_forward(ctx, g->model, &inputs, g->cached ? &g->cache : NULL));
     Tensor hidden = g->model->hidden;
     int64_t C = tensor_width(hidden);

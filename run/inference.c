@@ -30,7 +30,7 @@ static Status pass_work(Ctx *ctx, void *program) {
     Inference *in = p->inference;
     ctx->work = (Work){0};
     scope_begin_phase(ctx, PHASE_FORWARD);
-    Inputs inputs = {.pictures = in->pictures};
+    DeviceBatch inputs = {.pictures = in->pictures};
     if (!tensor_empty(in->tokens)) inputs.tokens = tensor_view(in->tokens.data, I32, p->shape);
     if (!tensor_empty(in->pictures)) inputs.pictures.shape.d[0] = p->shape.d[0];
     if (in->model.config.encoder_layers) inputs.source = inputs.tokens;

@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/brief.h"
-#include "profile/output.h"
+#include "report/output.h"
 #include "profile/profile.h"
 
 #include <inttypes.h>

@@ -78,9 +78,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     if (c->other_head) printf("  %-18s the folder's head for %s is left out\n", "", c->other_head);
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
     printf("  %-18s %s%s%s\n", "precision", session_dtype_name(s),
-           s->dtype == BF16 && !session_bf16_fast(s->device)
-               ? " (slow: products in fp32 are faster on this processor)"
-               : "",
+           s->dtype == BF16 && !s->bf16_fast ? " (slow: products in fp32 are faster on this processor)" : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
     printf("  %-18s ", "data");

@@ -192,6 +192,11 @@ static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
     return OK;
 }
 
+static Status find_bf16_fast(Session *s) {
+    s->bf16_fast = s->device->backend == BACKEND_CUDA;
+    return s->bf16_fast ? OK : gemm_cpu_bf16_fast(s->device, &s->bf16_fast);
+}
+
 Status session_open(Session *s, const char *model, const ConfigSizes *sizes, const char *tokenizer,
                     const ComputeOptions *compute) {
     *s = (Session){.graphs = compute->graphs};
@@ -202,9 +207,9 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
     if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
     if (!status) status = fuses_parse(compute->fused, &s->fuses);
     if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
+    if (!status) status = find_bf16_fast(s);
     if (!status)
-        status = compute_options_dtype(compute, s->device->backend, session_bf16_fast(s->device), &s->dtype,
-                                       &s->tf32);
+        status = compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32);
     if (status) session_close(s);
     return status;
 }
@@ -268,10 +273,6 @@ void session_prepare(const Session *s, Ctx *ctx) {
 
 const char *session_model_name(const Session *s) {
     return s->name ? s->name : s->config.name;
-}
-
-bool session_bf16_fast(const Device *device) {
-    return device->backend == BACKEND_CUDA || gemm_cpu_bf16_fast(device);
 }
 
 const char *session_dtype_name(const Session *s) {

@@ -11,6 +11,7 @@ typedef struct {
     Device *device;
     Dtype dtype;
     bool tf32;
+    bool bf16_fast; // it is faster than fp32: on a GPU, and on a CPU whose instructions multiply it faster
     uint32_t fuses;
     bool graphs;
     Config config;
@@ -61,9 +62,6 @@ void session_prepare(const Session *session, Ctx *ctx);
 
 /* The folder that it came from, as a terminal may show it, or the preset's name. */
 const char *session_model_name(const Session *session);
-
-/* Whether bf16 is faster than fp32: on a GPU, and on a CPU whose instructions multiply it faster. */
-bool session_bf16_fast(const Device *device);
 
 /* "fp32", "tf32", "bf16", "fp64" */
 const char *session_dtype_name(const Session *session);

@@ -51,13 +51,6 @@ static const Option table[] = {
     TOKENIZER_ROW,
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train a tokenizer of N tokens on --data=TEXT[,TEXT] into --out, and no model"},
-    {NUMBER("crop", 0, 1, crop), .above = true,
-     .doc = "train on parts of pictures, of at least this share of their area", .travels = true},
-    {FLAG("flip", flip), .doc = "train on pictures mirrored at random", .travels = true},
-    {COUNT("pad", 0, 1 << 10, pad), .doc = "train on crops of pictures padded by N pixels", .travels = true},
-    {NUMBER("erase", 0, 1, erase), .doc = "share of pictures to train on with a rectangle erased",
-     .travels = true},
-    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read", .travels = true},
     {COUNT("workers", 0, 64, workers), .doc = "threads that load data ahead; 0 for none"},
     {COUNT("reader-delay", 0, 100000000, reader_delay),
      .doc = "delay each batch by N us, to mimic a slow loader"},
@@ -149,8 +142,6 @@ static const TrainOptions defaults = {
     .data = "",
     .val_data = "",
     .tokenizer = "",
-    .crop = 0.25,
-    .flip = true,
     .workers = 1,
     .compute = COMPUTE_DEFAULTS,
     .batch = 8,
@@ -181,6 +172,8 @@ static const TrainOptions defaults = {
     .hash_trace = "",
     .config = "",
 };
+
+const OptionTable train_options_table = {table, sizeof table / sizeof *table, &defaults, sizeof defaults};
 
 /* Does the schedule end at --min-lr? */
 static bool has_minimum(const TrainOptions *o) {
@@ -270,10 +263,11 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     return o->compare ? compute_options_check_compare(&o->compute) : OK;
 }
 
-Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
-    *options = defaults;
-    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text or pictures.", table,
-                 sizeof table / sizeof *table, options);
+Status train_options_read(int argc, char **argv, const OptionTable *const *others, TrainOptions *options,
+                          OptionSet *set, bool *done) {
+    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text or pictures.");
+    options_add(set, &train_options_table, options);
+    for (; *others; others++) options_add(set, *others, NULL);
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
     if (*options->config) TRY(options_read_file(set, options->config));
@@ -371,40 +365,18 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
     return status;
 }
 
-Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
-    static const char *const of_samples[] = {"sample-every", "sample-tokens", "sample-prompt"};
-    static const char *const of_pictures[] = {"crop",  "flip",        "pad",
-                                              "erase", "skip-broken", "stochastic-depth"};
-    bool patches = config->architecture->patches;
-    if (patches && o->seq > 1)
-        return fail(ERROR_USAGE, "--seq=%" PRId64 " has no effect on pictures; their size is --image-size",
-                    o->seq);
-    if (!o->seq) o->seq = patches ? 1 : config->context; // a picture is one
+Status train_options_settle(TrainOptions *o, const Config *config) {
+    if (!o->seq) o->seq = config->context;
     if (o->seq > config->context)
         return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
                     config->context);
     if (o->lr == FROM_OTHERS)
         o->lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
-    Task task = config->architecture->task;
-    if (task == TASK_SEQUENCE && !*o->data)
-        return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
-    if (task == TASK_MASKED_TOKEN && !config->head_transform && !*o->resume)
-        return fail(ERROR_USAGE, "the model in %s has no head for masked tokens; --new-head draws one",
-                    o->model);
-    for (size_t i = 0; i < sizeof of_samples / sizeof *of_samples && o->sample_every; i++)
-        TRY(option_needs(set, of_samples[i], task == TASK_NEXT_TOKEN, "a decoder-only model"));
-    for (size_t i = 0; i < sizeof of_pictures / sizeof *of_pictures; i++)
-        TRY(option_needs(set, of_pictures[i], task == TASK_CLASS, "a vision Transformer"));
-    TRY(option_needs(set, "field", task == TASK_NEXT_TOKEN || task == TASK_MASKED_TOKEN,
-                     "a model that reads texts"));
-    TRY(option_needs(set, "template", train_options_conversations(o, task),
-                     "conversations: --data=FILE.jsonl"));
-    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
-                        "an encoder-decoder or a vision Transformer");
+    return OK;
 }
 
-bool train_options_conversations(const TrainOptions *o, Task task) {
-    return task == TASK_NEXT_TOKEN && path_ends_with(o->data, ".jsonl") && !*o->field;
+bool train_options_conversations(const TrainOptions *o) {
+    return path_ends_with(o->data, ".jsonl") && !*o->field;
 }
 
 int64_t *train_options_swept(TrainOptions *o, OptionList *list) {

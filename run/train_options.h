@@ -21,10 +21,6 @@ typedef struct {
     const char *template;        // of conversations: "chatml", ...; "": the model's own
     const char *tokenizer;       // "bytes" or a folder; "": what suits the model
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
-    double crop;                 // of pictures: least share of the area; 1: all of it
-    bool flip, skip_broken;      // the same
-    int64_t pad;                 // pixels; 0: none
-    double erase;                // share of the pictures; 0: none
     int64_t workers;             // threads that load data
     int64_t reader_delay;        // us
     ComputeOptions compute;
@@ -64,10 +60,13 @@ typedef struct {
     bool print_config;
 } TrainOptions;
 
+extern const OptionTable train_options_table;
+
 /* Reads the command line and the --config file, fills in what depends on other options (warmup, min_lr,
  * fused) and checks everything. `done` means that the answer has been printed (--help, --print-config, ...)
- * and nothing is left to do. Texts belong to `set`; options_close it afterwards, also after an error. */
-CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
+ * and nothing is left to do. `others`, ended by NULL, are the tables of tasks. Texts belong to `set`; options_close it afterwards, also after an error. */
+CHECKED Status train_options_read(int argc, char **argv, const OptionTable *const *others,
+                                  TrainOptions *options, OptionSet *set, bool *done);
 
 /* With --resume, `folder` is the checkpoint that the run goes on from, and what was not given comes from the
  * first run's options, a file as --print-config writes, which lies beside its checkpoints. Only what defines
@@ -81,12 +80,12 @@ CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, char 
 /* The contradictions, as ERROR_USAGE. A pure function; train_options_read has called it. */
 CHECKED Status train_options_check(const TrainOptions *options, const OptionSet *set);
 
-/* What follows from the model: --seq, where it was not given, and noam's --lr. ERROR_USAGE for what does not
- * fit to it. */
-CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
+/* What follows from the model: --seq, where it was not given, and noam's --lr. ERROR_USAGE for a --seq that
+ * does not fit to it. */
+CHECKED Status train_options_settle(TrainOptions *options, const Config *config);
 
-/* Whether --data holds conversations: JSON lines without a --field, for a model that is made to continue. */
-bool train_options_conversations(const TrainOptions *options, Task task);
+/* Whether --data holds conversations, for a model that is made to continue: JSON lines without a --field. */
+bool train_options_conversations(const TrainOptions *options);
 
 /* Rank 0 prints, logs and writes for all, so that `rank` does not; with --log-rank=all it prints, too, and
  * logs beside it. */

@@ -105,19 +105,19 @@ static Tensor filled(Tensor t, bool present, Shape shape) {
     return tensor_empty(t) || !present ? (Tensor){0} : tensor_view(t.data, t.dtype, shape);
 }
 
-static Inputs inputs_of(const Trainer *t) {
+static DeviceBatch inputs_of(const Trainer *t) {
     const BatchMemory *m = &t->memory;
     const BatchSizes *s = &t->sizes;
     Shape rows = shape2(s->rows, s->seq), each = shape1(t->batch);
     /* A causal mask keeps every token from the padding behind it. */
     bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
-    return (Inputs){.tokens = filled(m->tokens, true, rows),
-                    .pictures = filled(m->pictures, true, pictures_shape(t)),
-                    .segments = filled(m->segments, s->segments, rows),
-                    .lengths = filled(m->lengths, lengths, each),
-                    .starts = filled(m->starts, s->starts, rows),
-                    .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
-                    .source_lengths = filled(m->source_lengths, s->source_lengths, each)};
+    return (DeviceBatch){.tokens = filled(m->tokens, true, rows),
+                         .pictures = filled(m->pictures, true, pictures_shape(t)),
+                         .segments = filled(m->segments, s->segments, rows),
+                         .lengths = filled(m->lengths, lengths, each),
+                         .starts = filled(m->starts, s->starts, rows),
+                         .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
+                         .source_lengths = filled(m->source_lengths, s->source_lengths, each)};
 }
 
 static Targets targets_of(const Trainer *t, double factor) {
@@ -132,7 +132,7 @@ static Targets targets_of(const Trainer *t, double factor) {
 }
 
 Status forward_and_loss(Trainer *t, double factor) {
-    const Inputs inputs = inputs_of(t);
+    const DeviceBatch inputs = inputs_of(t);
     const Targets targets = targets_of(t, factor);
     TRY(transformer_forward(&t->ctx, &t->model, &inputs, NULL));
     return transformer_loss(&t->ctx, &t->model, &targets);

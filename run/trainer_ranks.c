@@ -26,6 +26,8 @@ void ranks_begin(Trainer *t, int64_t index) {
     s->entered = s->done = s->sent = 0;
     s->lane = t->ctx.check || t->apart ? LANE_MAIN : LANE_SIDE;
     s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
+    t->ctx.puts_off = shards_put_off;
+    t->ctx.putter = &t->model.parameters;
 }
 
 /* Other passes exchange nothing, and wait for nothing: events of a graph can be waited for there alone. */

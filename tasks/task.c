@@ -1,17 +1,216 @@
 #include "tasks/task.h"
 
-#include <assert.h>
+#include "base/files.h"
 
-static const TaskRow *const all[] = {
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static const TaskRow *const rows[] = {
 #define TASK(name) &task_##name,
 #include "tasks/tasks.def"
 #undef TASK
 };
+enum { TASKS = sizeof rows / sizeof *rows, MEMBERS = 16, LIST = 256 };
 
-const TaskRow *task_find(const Config *config, const TrainOptions *options) {
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i]->trains == config->architecture->task && (!all[i]->takes || all[i]->takes(options)))
-            return all[i];
-    assert(!"a kind of model without a task");
+/* Of all tasks. */
+#define EACH_COMMAND(row, command)                                                                           \
+    for (const TaskRow *const *row = rows; row < rows + TASKS; row++)                                        \
+        for (const Command *command = (*row)->commands; command->asker; command++)
+
+static bool same(const char *one, const char *other) {
+    return strcmp(one, other) == 0;
+}
+
+/* Whether `name` is one of the names between blanks. */
+static bool listed(const char *names, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = names; (at = strstr(at, name)) != NULL; at += length)
+        if ((at == names || at[-1] == ' ') && (at[length] == ' ' || !at[length])) return true;
+    return false;
+}
+
+/* ---- lists in words ---- */
+
+typedef struct {
+    const char *members[MEMBERS];
+    int count;
+} List;
+
+/* Once. */
+static void add(List *list, const char *member) {
+    for (int i = 0; i < list->count; i++)
+        if (same(list->members[i], member)) return;
+    if (list->count < MEMBERS) list->members[list->count++] = member;
+}
+
+/* "a", "a or b", "a, b or c", each with `mark` before it. */
+static const char *as_list(const List *list, const char *mark, char text[LIST]) {
+    size_t used = 0;
+    *text = 0;
+    for (int i = 0; i < list->count && used < LIST; i++)
+        used += (size_t)snprintf(text + used, LIST - used, "%s%s%s",
+                                 i == 0                 ? ""
+                                 : i + 1 == list->count ? " or "
+                                                        : ", ",
+                                 mark, list->members[i]);
+    return text;
+}
+
+/* ---- train ---- */
+
+Status task_read_train(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
+    const OptionTable *tables[TASKS + 1] = {NULL};
+    for (int i = 0, count = 0; i < TASKS; i++)
+        if (rows[i]->train) tables[count++] = rows[i]->train;
+    return train_options_read(argc, argv, tables, options, set, done);
+}
+
+static bool looks_at(const TaskRow *row, const char *name) {
+    for (int i = 0; row->train && i < row->train->count; i++)
+        if (row->train->rows[i].name && same(row->train->rows[i].name, name)) return true;
+    return row->reads && listed(row->reads, name);
+}
+
+/* Whether another task of the same models, whose data is any, looks at the option, too. */
+static bool covered(const TaskRow *row, const char *name) {
+    bool found = false;
+    for (int i = 0; i < TASKS && row->data; i++)
+        found |= rows[i]->trains == row->trains && !rows[i]->data && looks_at(rows[i], name);
+    return found;
+}
+
+/* What turns something off that this task has not is no mistake. */
+static Status check_option(const TaskRow *row, const OptionSet *set, const char *name) {
+    List readers = {0};
+    char text[LIST];
+    if (looks_at(row, name)) return OK;
+    for (int i = 0; i < TASKS; i++)
+        if (looks_at(rows[i], name) && !covered(rows[i], name))
+            add(&readers, rows[i]->data ? rows[i]->data : rows[i]->models);
+    if (!readers.count) return OK;
+    return option_needs(set, name, options_zero(set, name), as_list(&readers, "", text));
+}
+
+Status task_find(const Config *config, const TrainOptions *options, const OptionSet *set,
+                 const TaskRow **row) {
+    int found = 0;
+    while (found < TASKS && (rows[found]->trains != config->architecture->task ||
+                             (rows[found]->takes && !rows[found]->takes(options))))
+        found++;
+    assert(found < TASKS);
+    *row = rows[found];
+    for (int i = 0; i < set->count; i++)
+        if (set->table[i].name) TRY(check_option(*row, set, set->table[i].name));
+    return OK;
+}
+
+/* ---- infer ---- */
+
+const char *task_asker(const OptionSet *set) {
+    EACH_COMMAND(row, command) {
+        if (options_say(set, command->asker)) return command->asker;
+    }
     return NULL;
+}
+
+/* Whether what `asker` asks for, of some model, looks at the option. */
+static bool reads(const char *asker, const Command *otherwise, const char *name) {
+    if (!asker) return listed(otherwise->reads, name);
+    EACH_COMMAND(row, command) {
+        if (same(command->asker, asker) && listed(command->reads, name)) return true;
+    }
+    return false;
+}
+
+static Status check_askers(const OptionSet *set, const char *asker) {
+    EACH_COMMAND(row, command) {
+        const Option *option = options_find(set, command->asker);
+        if (!asker && option->kind == OPTION_TEXT && options_given(set, command->asker))
+            return fail(ERROR_USAGE, "--%s is empty", command->asker);
+        EACH_COMMAND(other_row, other) {
+            if (!same(command->asker, other->asker)) TRY(options_exclude(set, command->asker, other->asker));
+        }
+    }
+    return OK;
+}
+
+/* An option of another command than the present one would be ignored in silence. */
+static Status check_read(const OptionSet *set, const char *asker, const Command *otherwise,
+                         const char *name) {
+    List askers = {0};
+    char text[LIST], alone[LIST];
+    if (reads(asker, otherwise, name)) return OK;
+    if (listed(otherwise->reads, name)) return options_exclude(set, name, asker);
+    EACH_COMMAND(row, command) {
+        if (listed(command->reads, name)) add(&askers, command->asker);
+    }
+    if (!askers.count) return OK;
+    const Option *option = options_find(set, askers.members[0]);
+    if (askers.count == 1 && option->argument) {
+        snprintf(alone, sizeof alone, "%s=%s", option->name, option->argument);
+        askers.members[0] = alone;
+    }
+    return option_needs(set, name, false, as_list(&askers, "--", text));
+}
+
+static Status check_commands(const InferOptions *o, const OptionSet *set, const Command *otherwise) {
+    const char *asker = task_asker(set);
+    TRY(check_askers(set, asker));
+    for (int i = 0; i < set->count; i++)
+        if (set->table[i].name) TRY(check_read(set, asker, otherwise, set->table[i].name));
+    TRY(infer_options_check(o, set));
+    EACH_COMMAND(row, command) {
+        if (asker && same(command->asker, asker) && command->check) TRY(command->check(o, set));
+    }
+    return OK;
+}
+
+Status task_read_infer(int argc, char **argv, const Command *otherwise, InferOptions *o, OptionSet *set,
+                       bool *done) {
+    options_open(set, "infer", FUSEBOX_VERSION,
+                 "Runs a Transformer: profiles it, generates text, evaluates it.");
+    options_add(set, &infer_options_first, o);
+    for (int i = 0; i < TASKS; i++)
+        if (rows[i]->infer) options_add(set, rows[i]->infer, NULL);
+    options_add(set, &infer_options_last, o);
+    TRY(infer_options_read(argc, argv, o, set, done));
+    if (*done) return OK;
+    TRY(check_commands(o, set, otherwise));
+    *done = o->print_config;
+    return o->print_config ? options_print(set) : OK;
+}
+
+/* What the model has no use for, though the asker's command of another has. */
+static Status check_models(const OptionSet *set, const Command *command) {
+    for (int i = 0; i < set->count; i++) {
+        List models = {0};
+        char text[LIST];
+        const char *name = set->table[i].name;
+        if (!name || listed(command->reads, name)) continue;
+        EACH_COMMAND(row, other) {
+            if (same(other->asker, command->asker) && listed(other->reads, name))
+                add(&models, (*row)->models);
+        }
+        if (models.count) TRY(option_needs(set, name, false, as_list(&models, "", text)));
+    }
+    return OK;
+}
+
+Status task_find_command(const Config *config, const InferOptions *o, const OptionSet *set,
+                         const Command *otherwise, const Command **command) {
+    const char *asker = task_asker(set);
+    List models = {0}, others = {0};
+    char needed[LIST], possible[LIST];
+    *command = otherwise;
+    if (!asker) return OK;
+    EACH_COMMAND(row, one) {
+        bool its = (*row)->trains == config->architecture->task;
+        *command = one;
+        if (its && same(one->asker, asker)) return check_models(set, one);
+        if (same(one->asker, asker)) add(&models, (*row)->models);
+        if (its) add(&others, one->asker);
+    }
+    return fail(ERROR_USAGE, "--%s needs %s, but %s is %s: see %s", asker, as_list(&models, "", needed),
+                o->model, config->architecture->description, as_list(&others, "--", possible));
 }

@@ -1,18 +1,32 @@
-/* task: what a model is used for, as one row. A task has a folder here, and a line in tasks.def; what is
- * done with any model stands in run/ and takes from the row what differs. */
+/* task: what a model is used for, as one row. A task has a folder here, and a line in tasks.def; what is done
+ * with any model stands in run/ and takes from the row what differs. */
 #pragma once
 
 #include "run/feed.h"
+#include "run/infer_options.h"
+
+/* What ./infer does where one of its options, the asker, says something. */
+typedef struct {
+    const char *asker; // "translate"; NULL: what is done where nothing is asked for
+    const char *reads; // the options that it looks at, of those that not every command does, between blanks
+    /* Before anything is opened: refuses contradictions, and fills in what follows from others. NULL: none. */
+    Status (*check)(const InferOptions *options, const OptionSet *set);
+    Status (*run)(Session *session, const InferOptions *options, const OptionSet *set);
+} Command;
 
 typedef struct {
     const char *name;
-    Task trains; // what its models are trained on (model/architectures.h)
-    /* Whether --data is for it; NULL: any is. */
-    bool (*takes)(const TrainOptions *options);
-    /* Before the model's memory is there: opens sources that a new model's sizes follow from, and fills in what
-     * else does. NULL: nothing does. */
+    Task trains;        // what its models are trained on (model/architectures.h)
+    const char *models; // what they are: "an encoder-decoder"
+    const char *data;   // what --data must be, where its models have another task, too; else NULL
+    bool (*takes)(const TrainOptions *options); // whether it is that; NULL: any is
+    const OptionTable *train, *infer;           // its own options of either program, or NULL
+    const char *reads; // other options of ./train that it looks at, of those that not every task does
+    /* Before the model's memory is there: refuses what does not fit, opens sources that a new model's sizes
+     * follow from, and fills in what else does. NULL: none of that. */
     Status (*begin)(TrainOptions *options, const OptionSet *set, Session *session, Feed *feed);
     BatchSource batches;
+    const Command *commands; // ends with one that has no asker
 } TaskRow;
 
 /* Every row of the table, by its name: task_text, ... */
@@ -20,5 +34,20 @@ typedef struct {
 #include "tasks/tasks.def"
 #undef TASK
 
-/* The task that a model is trained for with these options. */
-const TaskRow *task_find(const Config *config, const TrainOptions *options);
+/* train_options_read with the options of all tasks. */
+CHECKED Status task_read_train(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
+
+/* The task that a model is trained for. ERROR_USAGE where an option was given that only others look at. */
+CHECKED Status task_find(const Config *config, const TrainOptions *options, const OptionSet *set,
+                         const TaskRow **row);
+
+/* The same of ./infer, with what it does unless it is asked for something. */
+CHECKED Status task_read_infer(int argc, char **argv, const Command *otherwise, InferOptions *options,
+                               OptionSet *set, bool *done);
+
+/* What is asked for, of a model with this configuration. ERROR_USAGE where it is for other models. */
+CHECKED Status task_find_command(const Config *config, const InferOptions *options, const OptionSet *set,
+                                 const Command *otherwise, const Command **command);
+
+/* The option that asks for a command; NULL: none was given. */
+const char *task_asker(const OptionSet *set);

@@ -93,12 +93,12 @@ static void meet_norm(Sites *sites, const NormForward *n) {
 
 static void meet_stack(Sites *sites, const Stack *s) {
     meet(sites, &s->embedding_dropout.dropout);
-    for (int64_t i = 0; i < s->layers; i++) {
+    for (int64_t i = 0; i < s->pass.layers; i++) {
         const Block *b = &s->blocks[i];
         meet(sites, &b->attention.dropout);
         meet_norm(sites, &b->norm1);
         meet_norm(sites, &b->norm2);
-        if (tensor_empty(b->input.memory)) continue;
+        if (tensor_empty(s->pass.batch.memory)) continue;
         meet(sites, &b->cross.dropout);
         meet_norm(sites, &b->cross_norm);
     }
@@ -195,9 +195,9 @@ static void encoder_body(Rig *rig, const void *what, double *const *in, double *
     task_session_open(&s, rig, task, false);
     const Config *c = &task->config;
     const Shape rows = shape2(task->batch, task->seq);
-    const Inputs inputs = {.tokens = tensor_reshape(s.tokens, rows),
-                           .segments = tensor_reshape(s.segments, rows),
-                           .lengths = tensor_reshape(s.lengths, shape1(task->batch))};
+    const DeviceBatch inputs = {.tokens = tensor_reshape(s.tokens, rows),
+                                .segments = tensor_reshape(s.segments, rows),
+                                .lengths = tensor_reshape(s.lengths, shape1(task->batch))};
     Tensor pooled = rig_blank(rig, "pooled", rig->ctx.dtype, shape2(task->batch, c->width));
     expect_ok(transformer_forward(&rig->ctx, &s.model, &inputs, NULL));
     expect_ok(transformer_pool(&rig->ctx, &s.model, s.model.hidden, pooled));

@@ -56,7 +56,7 @@ static void an_encoder_alone_embeds_and_guesses_nothing(void **state) {
     program_refuses(*state, ERROR_USAGE, refused, "infer --model=encoder --fill='one [MASK]' --device=cpu");
     program_refuses(*state, ERROR_USAGE, refused,
                     "infer --model=encoder --logits=l.safetensors --ids=5,6 --device=cpu");
-    program_refuses(*state, ERROR_USAGE, "see --fill or --embed",
+    program_refuses(*state, ERROR_USAGE, "see --fill, --embed or --logits",
                     "infer --model=encoder --eval=lines.txt --device=cpu");
 }
 

@@ -118,7 +118,7 @@ static void set_weights(Rig *rig, const Case *c, Transformer *model, double *con
         for (int64_t i = 0; i < p->size; i++) moved[i] = values[i] * (1 + c->noise * (double)draws[i]);
         memory_free(draws);
         values = moved;
-        if (c->preset) disturb_frequencies(rig, c, model->stack.frequencies);
+        if (c->preset) disturb_frequencies(rig, c, model->stack.pass.frequencies);
     }
     rig_set(rig, p->weight, values);
     if (!c->preset) rig_set(rig, stack_positions(&model->stack), in[POSITIONS]);
@@ -142,7 +142,7 @@ static void decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Ten
         return;
     }
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
-    expect_ok(transformer_forward(ctx, model, &(Inputs){.tokens = token}, cache));
+    expect_ok(transformer_forward(ctx, model, &(DeviceBatch){.tokens = token}, cache));
     expect_ok(transformer_logits(ctx, model, model->hidden, logits));
     arena_release(&ctx->arenas[ARENA_SAVED], mark);
 }

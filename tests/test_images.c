@@ -102,13 +102,29 @@ static void grey_is_pillows(void **state) {
     images_close(source);
 }
 
+/* 8 x 8 pixels of four inks, with Adobe's marker and without: Pillow takes both for light. */
+static void inks_are_pillows(void **state) {
+    static const char *const names[] = {FOLDER "/inks/adobe.jpg", FOLDER "/inks/plain.jpg"};
+    static const uint8_t colours[] = {190, 146, 49};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Image image;
+        expect_ok(image_read_file(names[i], 3, &image));
+        for (int64_t k = 0; k < 64; k++) assert_memory_equal(image.pixels + 3 * k, colours, 3);
+        image_free(&image);
+        expect_ok(image_read_file(names[i], 1, &image));
+        for (int64_t k = 0; k < 64; k++) assert_int_equal(image.pixels[k], image_grey(colours));
+        image_free(&image);
+    }
+}
+
 static void refuses_damaged_files(void **state) {
     static const struct {
         const char *name, *why;
     } files[] = {
         {"cut.png", "cut off"},     {"cut.jpg", "cut off"},       {"cut.bmp", "cut off"},
         {"cut.ppm", "cut off"},     {"checksum.png", "checksum"}, {"zip.jpg", "behind the picture"},
-        {"huge.png", "too many"},   {"huge.jpg", "too many"},     {"table.jpg", "a table of the JPEG"},
+        {"huge.png", "too many"},   {"huge.jpg", "too many"},     {"table.jpg", "Bogus Huffman table"},
         {"empty.png", "not a PNG"}, {"text.jpg", "not a PNG"}};
     (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -379,6 +395,7 @@ static void reads_processors_of_all_kinds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_pillow_and_transformers),
                                        cmocka_unit_test(grey_is_pillows),
+                                       cmocka_unit_test(inks_are_pillows),
                                        cmocka_unit_test(refuses_damaged_files),
                                        cmocka_unit_test(refuses_every_beginning),
                                        cmocka_unit_test(a_telephones_second_picture_is_passed_over),

@@ -22,7 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS = 3, PATIENCE = 30, COUNT = 16 };
+/* Seconds. What would wait for ever ends after PATIENCE; what an event ends is over before SOON, on a busy machine
+ * too. */
+enum { RANKS = 3, PATIENCE = 120, SOON = 60, COUNT = 16 };
 
 /* What the processes of a test have in common. */
 typedef struct {
@@ -105,7 +107,7 @@ static Ran run_launcher(const char *folder, Rank rank, double grace) {
 
 /* None of the noted processes is left, not as a zombie either, that belongs to the tests' init. */
 static void expect_nobody(void) {
-    double until = device_clock() + 5;
+    double until = device_clock() + SOON;
     for (int i = 0; i < shared->noted && i < COUNT; i++) {
         while (kill(shared->processes[i], 0) == 0 && device_clock() < until) {
             char path[64], *text = NULL, state = 0;
@@ -153,7 +155,7 @@ static void test_exit_code(void **state) {
     expect_said(&ran,
                 "test: rank 1 has ended with exit code 3; its last action: step 12: all-reduce of 64 fp32 "
                 "(collective 1), ");
-    assert_true(ran.seconds < 4);
+    assert_true(ran.seconds < SOON);
 }
 
 static int third_is_killed(int rank, Board *board) {
@@ -168,7 +170,7 @@ static void test_killed_rank(void **state) {
     Ran ran = run_launcher(*state, third_is_killed, 0.5);
     assert_int_equal(ran.code, ERROR_DEVICE);
     expect_said(&ran, "test: rank 2 was killed by signal 9 (Killed); its last action: reading weights, ");
-    assert_true(ran.seconds < 5);
+    assert_true(ran.seconds < SOON);
     expect_nobody();
 }
 
@@ -193,7 +195,7 @@ static void test_clinging_ranks(void **state) {
     assert_int_equal(ran.code, 4);
     expect_said(&ran, "test: rank 0 does not end, and is killed");
     expect_said(&ran, "test: rank 2 does not end, and is killed");
-    assert_true(ran.seconds < 6);
+    assert_true(ran.seconds < SOON);
     expect_nobody();
 }
 
@@ -251,10 +253,9 @@ static void test_killed_launcher(void **state) {
 /* ---- the watch over the others ---- */
 
 static struct {
-    int wrong;         // the rank that does something else
-    char what;         // 'k'illed, 's'topped, 'h'angs, 'f'ails
-    double timeout;    // of the watch
-    int told, seconds; // ranks that must have been told, and how soon
+    int wrong;      // the rank that does something else
+    char what;      // 'k'illed, 's'topped, 'h'angs, 'f'ails
+    double timeout; // of the watch
 } watch;
 
 static void on_lost(void *user, Status status) {
@@ -274,7 +275,7 @@ static int steps(int rank, Board *board) {
     const PulseSetup setup = {.rendezvous = r,
                               .board = board,
                               .timeout = watch.timeout,
-                              .silence = 2,
+                              .silence = 5,
                               .lost = on_lost,
                               .user = &rank};
     if (!status) status = pulse_open(&setup, &pulse);
@@ -305,43 +306,53 @@ static void expect_told(int rank, const char *part) {
         fail_msg("rank %d: \"%s\" is not in: %s", rank, part, shared->said[rank]);
 }
 
+/* Where all end, nobody waits the two seconds that others may take to part. A busy machine may delay a run as long, so
+ * one of several has to be quick. */
+static void test_parting(void **state) {
+    double fastest = PATIENCE;
+    watch.wrong = -1;
+    watch.timeout = 0;
+    for (int tries = 0; tries < 10 && fastest > 1.5; tries++) {
+        Ran ran = run_launcher(*state, steps, 2);
+        for (int rank = 0; rank < RANKS; rank++) assert_int_equal(shared->told[rank], 0);
+        assert_int_equal(ran.code, 0);
+        if (ran.seconds < fastest) fastest = ran.seconds;
+    }
+    assert_true(fastest < 1.5);
+}
+
 static void test_watch(void **state) {
     static const struct {
         int wrong;
         char what;
         double timeout;
         int code; // of the launcher
-        double seconds;
         const char *part, *last;
     } cases[] = {
-        {-1, 0, 0, 0, 1.5, "", ""}, // nobody waits for anybody to part
-        {1, 'k', 0, ERROR_DEVICE, 5, "rank 1 on ", " is gone; its last action: step "},
-        {0, 'k', 0, ERROR_DEVICE, 5, "rank 0 on ", " is gone; its last action: step "},
-        {2, 's', 0, ERROR_DEVICE, 12, "rank 2 on ", " has not been heard of; its last action: step "},
-        {0, 's', 0, ERROR_DEVICE, 12, "rank 0 on ", " has not been heard of; its last action: step "},
-        {1, 'h', 1, ERROR_DEVICE, 12, "rank 1 on ", "its last action: step 3 (collective 2), "},
-        {0, 'h', 1, ERROR_DEVICE, 12, "rank 0 on ", " keeps the others waiting (rank "},
-        {2, 'f', 0, ERROR_MEMORY, 5, "rank 2 on ",
-         " has failed: no room for 7 bytes; its last action: step 3"},
-        {0, 'f', 0, ERROR_MEMORY, 5, "rank 0 on ",
-         " has failed: no room for 7 bytes; its last action: step 3"},
+        {1, 'k', 0, ERROR_DEVICE, "rank 1 on ", " is gone; its last action: step "},
+        {0, 'k', 0, ERROR_DEVICE, "rank 0 on ", " is gone; its last action: step "},
+        {2, 's', 0, ERROR_DEVICE, "rank 2 on ", " has not been heard of; its last action: step "},
+        {0, 's', 0, ERROR_DEVICE, "rank 0 on ", " has not been heard of; its last action: step "},
+        {1, 'h', 3, ERROR_DEVICE, "rank 1 on ", "its last action: step 3 (collective 2), "},
+        {0, 'h', 3, ERROR_DEVICE, "rank 0 on ", " keeps the others waiting (rank "},
+        {2, 'f', 0, ERROR_MEMORY, "rank 2 on ", " has failed: no room for 7 bytes; its last action: step 3"},
+        {0, 'f', 0, ERROR_MEMORY, "rank 0 on ", " has failed: no room for 7 bytes; its last action: step 3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         watch.wrong = cases[i].wrong;
         watch.what = cases[i].what;
         watch.timeout = cases[i].timeout;
         Ran ran = run_launcher(*state, steps, 2);
-        print_message("%c of rank %d: %.1f s: %s\n%s", watch.what ? watch.what : '-', watch.wrong,
-                      ran.seconds, shared->said[watch.wrong == 2 ? 1 : 2], ran.error);
+        print_message("%c of rank %d: %.1f s: %s\n%s", watch.what, watch.wrong, ran.seconds,
+                      shared->said[watch.wrong == 2 ? 1 : 2], ran.error);
         for (int rank = 0; rank < RANKS; rank++) {
-            if (cases[i].wrong < 0) assert_int_equal(shared->told[rank], 0);
-            if (cases[i].wrong < 0 || (rank == cases[i].wrong && cases[i].what != 'h')) continue;
+            if (rank == cases[i].wrong && cases[i].what != 'h') continue;
             assert_int_equal(shared->told[rank], 1);
             expect_told(rank, cases[i].part);
             expect_told(rank, cases[i].last);
         }
         assert_int_equal(ran.code, cases[i].code);
-        assert_true(ran.seconds < cases[i].seconds);
+        assert_true(ran.seconds < SOON);
         expect_nobody();
     }
 }
@@ -353,20 +364,23 @@ static int ends_early(int rank, Board *board) {
     Pulse *pulse;
     Status status = identity_read(&identity);
     if (!status) status = rendezvous_open(&identity, "", PATIENCE, NULL, &r);
-    const PulseSetup setup = {.rendezvous = r, .board = board, .silence = 3, .lost = on_lost, .user = &rank};
+    const PulseSetup setup = {
+        .rendezvous = r, .board = board, .silence = SOON, .lost = on_lost, .user = &rank};
     if (!status) status = pulse_open(&setup, &pulse);
     if (status) return status_exit(status, "test");
-    if (rank != watch.wrong) wait_seconds(1.5);
-    double start = device_clock();
+    if (rank != watch.wrong) wait_seconds(1.8); // less than a rank that parts may wait for the others
+    if (rank != watch.wrong) shared->told[rank] = -1;
     pulse_close(pulse, OK);
-    return device_clock() - start < 1 ? 0 : 1;
+    for (int other = 0; other < RANKS && rank == watch.wrong; other++)
+        if (shared->told[other]) return 1;
+    return 0;
 }
 
 static void test_early_end(void **state) {
     for (watch.wrong = 0; watch.wrong < RANKS; watch.wrong++) {
         Ran ran = run_launcher(*state, ends_early, 2);
         assert_int_equal(ran.code, 0);
-        for (int rank = 0; rank < RANKS; rank++) assert_int_equal(shared->told[rank], 0);
+        for (int rank = 0; rank < RANKS; rank++) assert_true(shared->told[rank] < 1);
     }
 }
 
@@ -388,7 +402,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_good_end),       IN_FOLDER(test_exit_code), IN_FOLDER(test_killed_rank),
         IN_FOLDER(test_clinging_ranks), IN_FOLDER(test_signals),   IN_FOLDER(test_killed_launcher),
-        IN_FOLDER(test_watch),          IN_FOLDER(test_early_end), IN_FOLDER(test_gpu_count),
+        IN_FOLDER(test_parting),        IN_FOLDER(test_watch),     IN_FOLDER(test_early_end),
+        IN_FOLDER(test_gpu_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,8 +23,8 @@ static void cache_body(Rig *rig, const void *what, double *const *in, double *co
     task_session_open(&s, rig, task, false);
     expect_ok(transformer_take_cache(&rig->ctx, &s.model, 1, task->config.context, 0, &cache));
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; done += pieces[i++]) {
-        const Inputs inputs = {.tokens =
-                                   tensor_view((int32_t *)s.tokens.data + done, I32, shape2(1, pieces[i]))};
+        const DeviceBatch inputs = {
+            .tokens = tensor_view((int32_t *)s.tokens.data + done, I32, shape2(1, pieces[i]))};
         expect_ok(transformer_forward(&rig->ctx, &s.model, &inputs, &cache));
         task_get_logits(&s, rig, out[0] + done * vocab);
     }

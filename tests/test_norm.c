@@ -52,7 +52,8 @@ static int64_t sample_rows(const Case *c) {
     return 1;
 }
 
-static void run_with(Rig *rig, const Case *c, int drop, double *const *in, double *const *out) {
+static void run_with(Rig *rig, const Case *c, int drop, bool in_place, double *const *in,
+                     double *const *out) {
     Ctx *ctx = &rig->ctx;
     const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
     const Shape shape = shape2(c->rows, c->width), none = {0};
@@ -78,6 +79,7 @@ static void run_with(Rig *rig, const Case *c, int drop, double *const *in, doubl
         .dbias = rig_put(rig, "dbias", wide, shape1(c->width), in[DBIAS]),
         .dr_sums = rig_put(rig, "dr_sums", wide, c->sums ? shape1(c->width) : none, in[DR_SUMS])};
     if (drop) b.dskip = rig_blank(rig, "dskip", dtype, shape);
+    if (in_place) b.dr = b.dy;
     expect_ok(norm_forward(ctx, &f, ARENA_SAVED));
     expect_ok(norm_backward(ctx, &b));
     rig_get(rig, c->skip ? f.r : f.x, out[OUT_R]);
@@ -92,7 +94,12 @@ static void run_with(Rig *rig, const Case *c, int drop, double *const *in, doubl
 }
 
 static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
-    run_with(rig, what, 0, in, out);
+    run_with(rig, what, 0, false, in, out);
+}
+
+/* dr lies where dy does. */
+static void run_in_place(Rig *rig, const void *what, double *const *in, double *const *out) {
+    run_with(rig, what, 0, true, in, out);
 }
 
 typedef struct {
@@ -103,7 +110,7 @@ typedef struct {
 /* The same with half of the skip dropped; out: dskip, too, after the others. */
 static void run_dropped(Rig *rig, const void *what, double *const *in, double *const *out) {
     const DropCase *c = what;
-    run_with(rig, &c->size, c->drop, in, out);
+    run_with(rig, &c->size, c->drop, false, in, out);
 }
 
 static void make_inputs(const Case *c, Dtype dtype, double **in) {
@@ -250,6 +257,22 @@ static void form_follows_the_specification(void **state) {
     }
 }
 
+static void gradients_may_be_made_in_place(void **state) {
+    const Variant *variant = test_variant(state, OP_NORM);
+    for (int i = 0; i < CASES; i++) {
+        const Case *c = &cases[i];
+        double *in[INPUTS], *beside[OUTPUTS], *got[OUTPUTS];
+        if (c->accumulate) continue;
+        make_inputs(c, variant->dtype, in);
+        make_outputs(c, beside);
+        make_outputs(c, got);
+        rig_run(variant, run, c, in, beside);
+        rig_run(variant, run_in_place, c, in, got);
+        for (int o = OUT_DR; o <= OUT_DBIAS; o++)
+            expect_equal(got[o], beside[o], output_count(c, o), "gradients in place");
+    }
+}
+
 static void no_rows_are_harmless(void **state) {
     const Variant *variant = test_variant(state, OP_NORM);
     const Case c = {0, 48, true, true, true, 0};
@@ -377,9 +400,12 @@ static void wrong_contracts_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        ONCE(specification_follows_the_formula), ONCE(gradients_are_slopes),
-        ONCE(wrong_contracts_are_refused),       ON_EACH_VARIANT(form_follows_the_specification),
-        ON_EACH_VARIANT(no_rows_are_harmless),   ON_EACH_VARIANT(a_dropped_skip_is_a_masked_one)};
+    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
+                                       ONCE(gradients_are_slopes),
+                                       ONCE(wrong_contracts_are_refused),
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(gradients_may_be_made_in_place),
+                                       ON_EACH_VARIANT(no_rows_are_harmless),
+                                       ON_EACH_VARIANT(a_dropped_skip_is_a_masked_one)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -46,6 +46,10 @@ static const Option table[] = {
 };
 enum { ROWS = sizeof table / sizeof *table };
 
+static const Values defaults = {
+    .batch = 8, .seed = 1, .rate = 0.5, .data = "", .resume = "", .colour = GREEN};
+static const OptionTable all = {table, ROWS, &defaults, sizeof defaults};
+
 /* ---- helpers ---- */
 
 /* Splits at '\x1f' where arguments hold blanks, else at blanks. */
@@ -61,8 +65,8 @@ static int split(const char *line, char *copy, size_t room, char **argv) {
 }
 
 static void open_set(OptionSet *set, Values *values) {
-    *values = (Values){.batch = 8, .seed = 1, .rate = 0.5, .data = "", .resume = "", .colour = GREEN};
-    options_open(set, "program", "program 1.0", "Tests.", table, ROWS, values);
+    options_open(set, "program", "program 1.0", "Tests.");
+    options_add(set, &all, values);
 }
 
 static Status parse(OptionSet *set, const char *line) {

@@ -1,7 +1,6 @@
 /* The options of ./train and ./infer: defaults, what depends on what, and contradictions. */
 #include "base/memory.h"
-#include "run/infer_options.h"
-#include "run/train_options.h"
+#include "tasks/task.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,13 +25,15 @@ static int split(const char *line, char *copy, size_t room, char **argv) {
 static Status read_train(const char *line, TrainOptions *options, OptionSet *set, bool *done) {
     char copy[1000], *argv[MOST_ARGUMENTS];
     int argc = split(line, copy, sizeof copy, argv);
-    return train_options_read(argc, argv, options, set, done);
+    return task_read_train(argc, argv, options, set, done);
 }
+
+static const Command benchmark = {.reads = "batch-sizes seq-lens repeats compare json profile batch seq"};
 
 static Status read_infer(const char *line, InferOptions *options, OptionSet *set, bool *done) {
     char copy[1000], *argv[MOST_ARGUMENTS];
     int argc = split(line, copy, sizeof copy, argv);
-    return infer_options_read(argc, argv, options, set, done);
+    return task_read_infer(argc, argv, &benchmark, options, set, done);
 }
 
 /* message NULL: accepted */
@@ -170,20 +171,24 @@ static void test_infer_modes(void **state) {
     (void)state;
     const struct {
         const char *line;
-        InferMode mode;
-    } modes[] = {{"--batch-sizes=1,8 --seq-lens=128,256 --json=x --compare", INFER_PROFILE},
-                 {"--prompt=- --tokens=5 --temperature=0 --no-cache --stop=x", INFER_GENERATE},
-                 {"--eval=x --batch=4 --seq=7", INFER_EVALUATE},
-                 {"--logits=x --ids=0,5", INFER_LOGITS},
-                 {"--translate=x --reference=y --beam=5 --batch=3 --no-cache --tokens=7", INFER_TRANSLATE},
-                 {"--embed=x --output=y --pooling=first --batch=3", INFER_EMBED},
-                 {"--fill=x", INFER_FILL}};
+        const char *asker;
+    } modes[] = {{"--batch-sizes=1,8 --seq-lens=128,256 --json=x --compare", NULL},
+                 {"--prompt=- --tokens=5 --temperature=0 --no-cache --stop=x", "prompt"},
+                 {"--eval=x --batch=4 --seq=7", "eval"},
+                 {"--logits=x --ids=0,5", "logits"},
+                 {"--translate=x --reference=y --beam=5 --batch=3 --no-cache --tokens=7", "translate"},
+                 {"--embed=x --output=y --pooling=first --batch=3", "embed"},
+                 {"--fill=x", "fill"}};
     for (int i = 0; i < 7; i++) {
         OptionSet set;
         InferOptions o;
         bool done;
         assert_null(read_infer(modes[i].line, &o, &set, &done));
-        assert_int_equal(infer_options_mode(&o), modes[i].mode);
+        const char *asker = task_asker(&set);
+        if (modes[i].asker)
+            assert_string_equal(asker, modes[i].asker);
+        else
+            assert_null(asker);
         options_close(&set);
     }
 }
@@ -196,7 +201,7 @@ static void test_infer_contradictions(void **state) {
     infer("--prompt=", "--prompt is empty");
     infer("--fill= --batch=2", "--fill is empty");
     infer("--translate=x --min-tokens=9 --tokens=8", "--min-tokens=9 is more than --tokens=8");
-    infer("--tokens=5", "--tokens has no effect without --prompt or --chat");
+    infer("--tokens=5", "--tokens has no effect without --prompt, --chat, --prompts or --translate");
     infer("--profile --repeats=5", "--profile and --repeats exclude each other; give one of them");
     infer("--prompt=x --repeats=5", "--repeats and --prompt exclude each other; give one of them");
     infer("--prompt=x --batch=5", "--batch and --prompt exclude each other; give one of them");

@@ -79,7 +79,7 @@ static void encode(Rig *rig, const void *what, double *const *in, double *const 
     task_session_open(&s, rig, &e->task, false);
     s.model.all_rows = true;
     s.model.map = rig_blank(rig, "map", rig->ctx.dtype, shape3(e->task.batch, c->heads, e->rows));
-    const Inputs inputs = {.pictures = s.pictures};
+    const DeviceBatch inputs = {.pictures = s.pictures};
     expect_ok(transformer_forward(&rig->ctx, &s.model, &inputs, NULL));
     rig_get(rig, s.model.hidden, out[0]);
     if (out[1]) rig_get(rig, s.model.map, out[1]);

@@ -238,11 +238,11 @@ Status device_open_cpu(int threads, Device **device) {
                          .outside_profiler = cpu_outside_profiler,
                          .close = cpu_close};
     Status status = set_threads(threads, &cpu->base.threads);
+    if (!status && onednn_open) status = onednn_open(&cpu->onednn);
     if (status) {
         memory_free(cpu);
         return status;
     }
-    if (onednn_open) cpu->onednn = onednn_open();
     describe(cpu);
     *device = &cpu->base;
     return OK;

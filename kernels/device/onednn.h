@@ -1,6 +1,7 @@
-/* onednn: matrix products by oneDNN, with what follows them. The library is opened when the program runs:
- * where it is not, or in a build without its headers, everybody gets along without. Which of its versions'
- * interfaces the headers describe only onednn/onednn.c knows. */
+/* onednn: matrix products by oneDNN, with what follows them. In a build without it (DNNL=0) these functions are NULL, and
+ * everybody gets along without. Which of its versions' interfaces the headers describe only onednn/onednn.c knows.
+ * ERROR_MEMORY where oneDNN says that memory does not suffice; where it does not say so but crashes, SECURITY.md says
+ * what becomes of the program. */
 #pragma once
 
 #include "base/status.h"
@@ -26,15 +27,15 @@ typedef struct {
 typedef struct Onednn Onednn;
 typedef struct OnednnKernel OnednnKernel; // what computes one product
 
-/* NULL where the library is not there, or another version than this build's. A weak symbol, as all of these:
- * NULL in a build without oneDNN. It takes as many threads as OpenMP gives. */
-__attribute__((weak)) Onednn *onednn_open(void);
+/* NULL with FUSEBOX_ONEDNN=none in the environment. It takes as many threads as OpenMP gives. */
+__attribute__((weak)) CHECKED Status onednn_open(Onednn **onednn);
 __attribute__((weak)) void onednn_close(Onednn *onednn);
 __attribute__((weak)) const char *onednn_name(const Onednn *onednn); // "oneDNN 2.6.0"
 
 /* Generates the kernel of a product, some tenths of a millisecond; NULL where the library has none that is
  * worth calling. */
-__attribute__((weak)) OnednnKernel *onednn_kernel(Onednn *onednn, const OnednnProduct *product);
+__attribute__((weak)) CHECKED Status onednn_kernel(const Onednn *onednn, const OnednnProduct *product,
+                                                   OnednnKernel **kernel);
 __attribute__((weak)) void onednn_kernel_free(OnednnKernel *kernel);
 __attribute__((weak)) const char *onednn_kernel_name(const OnednnKernel *kernel); // "brg:avx512_core"
 

@@ -17,14 +17,16 @@ Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmF
     return OK;
 }
 
-const CpuPlan *gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
-    const CpuPlan *plan = cpu_plan(ctx, g, finish);
-    return plan && plan->winner != PLAN_OPENBLAS ? plan : NULL;
+Status gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan **plan) {
+    TRY(cpu_plan(ctx, g, finish, plan));
+    if (*plan && (*plan)->winner == PLAN_OPENBLAS) *plan = NULL;
+    return OK;
 }
 
 Status gemm_cpu(Ctx *ctx, const Gemm *g) {
     const GemmFinish none = {0};
-    const CpuPlan *plan = ctx->form == FORM_FUSED ? gemm_cpu_finishes(ctx, g, &none) : NULL;
+    const CpuPlan *plan = NULL;
+    if (ctx->form == FORM_FUSED) TRY(gemm_cpu_finishes(ctx, g, &none, &plan));
     return plan ? gemm_cpu_finish(ctx, plan, g, &none) : gemm_cpu_openblas(ctx, g);
 }
 
@@ -36,7 +38,7 @@ static bool kernel_is_fast(const OnednnKernel *kernel) {
     return strstr(name, "amx") || (strstr(name, "bf16") && strstr(processor, "AMD"));
 }
 
-bool gemm_cpu_bf16_fast(const Device *device) {
+Status gemm_cpu_bf16_fast(const Device *device, bool *fast) {
     enum { SIZE = 256 };
     const OnednnProduct usual = {.m = SIZE,
                                  .n = SIZE,
@@ -49,8 +51,11 @@ bool gemm_cpu_bf16_fast(const Device *device) {
                                  .dtype = BF16,
                                  .c_dtype = BF16};
     Onednn *onednn = ((const CpuDevice *)device)->onednn;
-    OnednnKernel *kernel = onednn ? onednn_kernel(onednn, &usual) : NULL;
-    bool fast = kernel && kernel_is_fast(kernel);
-    if (kernel) onednn_kernel_free(kernel);
-    return fast;
+    OnednnKernel *kernel = NULL;
+    *fast = false;
+    if (onednn) TRY(onednn_kernel(onednn, &usual, &kernel));
+    if (!kernel) return OK;
+    *fast = kernel_is_fast(kernel);
+    onednn_kernel_free(kernel);
+    return OK;
 }

@@ -13,10 +13,10 @@ __BEGIN_DECLS
 
 /* The plan by which gemm_cpu_finish does these in one pass, good until the next; NULL where nobody does. It
  * races where the product is new, so it is asked with the operands there, and not while measuring. */
-const CpuPlan *gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
+CHECKED Status gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan **plan);
 CHECKED Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish);
 
 /* Whether products in bf16 are faster on this CPU than in fp32: oneDNN, and instructions for them. */
-bool gemm_cpu_bf16_fast(const Device *device);
+CHECKED Status gemm_cpu_bf16_fast(const Device *device, bool *fast);
 
 __END_DECLS

@@ -193,23 +193,27 @@ static bool on_tiles(const Gemm *g) {
 /* Tiles are not raced. They are the fastest nearly everywhere, but for the seconds in which somebody else's
  * thread is busy on the same core: a race that falls into them would keep another choice for good. Before
  * there is a choice between the libraries, oneDNN is it. */
-static void make_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, CpuPlans *plans, CpuPlan *plan) {
+static Status make_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, CpuPlans *plans, CpuPlan *plan) {
     if (on_tiles(g)) {
         plan->winner = PLAN_AMX;
         plan->packed = &plans->packed;
-        return;
+        return OK;
     }
-    plan->kernel = onednn_kernel(((CpuDevice *)ctx->device)->onednn, &plan->product);
-    plan->winner = plan->kernel ? PLAN_ONEDNN : PLAN_OPENBLAS;
-    if (plan->kernel) plan->winner = find_winner(ctx, g, finish, plan);
-    if (!plan->kernel || plan->winner == PLAN_ONEDNN) return;
+    plan->winner = PLAN_OPENBLAS;
+    TRY(onednn_kernel(((CpuDevice *)ctx->device)->onednn, &plan->product, &plan->kernel));
+    if (!plan->kernel) return OK;
+    plan->winner = PLAN_ONEDNN;
+    plan->winner = find_winner(ctx, g, finish, plan);
+    if (plan->winner == PLAN_ONEDNN) return OK;
     onednn_kernel_free(plan->kernel);
     plan->kernel = NULL;
+    return OK;
 }
 
-CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
+Status cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan **found) {
     CpuDevice *device = (CpuDevice *)ctx->device;
-    if (!served(device, g) && !on_tiles(g)) return NULL;
+    *found = NULL;
+    if (!served(device, g) && !on_tiles(g)) return OK;
     if (!device->plans) {
         device->plans = memory_allocate(sizeof(CpuPlans));
         device->free_plans = plans_free;
@@ -217,7 +221,7 @@ CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
     CpuPlans *plans = device->plans;
     OnednnProduct product = product_of(g, finish);
     CpuPlan **slot = slot_of(plans, &product);
-    if (*slot) return *slot;
+    if ((*found = *slot)) return OK;
     if (plans->count == PLANS_MOST) {
         plans_clear(plans);
         slot = slot_of(plans, &product);
@@ -225,6 +229,6 @@ CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
     CpuPlan *plan = *slot = memory_allocate(sizeof *plan);
     plans->count++;
     plan->product = product;
-    make_plan(ctx, g, finish, plans, plan);
-    return plan;
+    *found = plan;
+    return make_plan(ctx, g, finish, plans, plan);
 }

@@ -16,7 +16,7 @@ typedef struct {
 
 /* The plan of a product, raced and kept if it is new; NULL where OpenBLAS alone can serve it. It stays until
  * the next call. */
-CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
+CHECKED Status cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan **plan);
 
 /* Runs a plan, but OpenBLAS's. */
 CHECKED Status cpu_plan_run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish);

@@ -213,7 +213,8 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
     Gemm product = gemm_forward(l->x, l->weight, pre, 0);
     const GemmFinish finish = {l->bias.data, l->skip.data, finish_of(l)};
-    const CpuPlan *plan = ctx->measuring ? NULL : gemm_cpu_finishes(ctx, &product, &finish);
+    const CpuPlan *plan = NULL;
+    if (!ctx->measuring) TRY(gemm_cpu_finishes(ctx, &product, &finish, &plan));
     if (plan)
         PRIMITIVE (ctx, product_name(l), MATRIX) TRY(gemm_cpu_finish(ctx, plan, &product, &finish));
     else

@@ -171,9 +171,7 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     return check_dense("linear", "input.pre", l->input->pre, type, rows, pre_width);
 }
 
-Status linear_backward(Ctx *ctx, const LinearBackward *l) {
-    TRY(check_backward(ctx, l));
-    if (tensor_rows(l->dy) == 0) return OK;
+static Status run_backward(Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
     double rows = (double)tensor_rows(f->x), in = (double)tensor_width(f->weight);
     double out = (double)tensor_rows(f->weight);
@@ -199,4 +197,14 @@ Status linear_backward(Ctx *ctx, const LinearBackward *l) {
     call.outputs[outputs++] = (Output){"dweight", l->dweight};
     call.outputs[outputs] = (Output){"dbias", l->dbias};
     return op_run(ctx, &call);
+}
+
+/* The gradients of the weights alone come later: what waits for dx need not wait for them. */
+Status linear_backward(Ctx *ctx, const LinearBackward *l) {
+    TRY(check_backward(ctx, l));
+    if (tensor_rows(l->dy) == 0) return OK;
+    if (!l->lasts || !ctx->puts_off || !ctx->puts_off(ctx, l)) return run_backward(ctx, l);
+    LinearBackward first = *l;
+    first.dweight = first.dbias = (Tensor){0};
+    return run_backward(ctx, &first);
 }

@@ -34,7 +34,8 @@
  * That layer's own backward pass is then told dy_is_dpre. Where it is gated, dx is its dgate and dup, twice
  * as wide as x. Without `accumulate` a dx as wide as x may lie where x does: every form reads x for dweight
  * before it writes dx. The weights' gradients may have a pass of their own: without dweight there is dx alone,
- * without dx there are dweight and dbias. */
+ * without dx there are dweight and dbias. Where a contract `lasts`, ctx->puts_off may leave them to a later
+ * one. */
 #pragma once
 
 #include "kernels/op.h"
@@ -80,6 +81,7 @@ typedef struct {
     bool accumulate; // dx += instead of dx =; not with `input`
     Tensor dweight;  // (O, I) fp32, +=; may be empty, and then dbias is
     Tensor dbias;    // (O) fp32, +=; empty where bias is, or where another operation sums dpre
+    bool lasts;      // x and dy stay as they are until the pass is over, and dy is dpre
 } LinearBackward;
 
 /* y, and where an activation is trained pre, are taken from `saved` where they are empty. */

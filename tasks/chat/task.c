@@ -2,7 +2,9 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "tasks/chat/conversations.h"
+#include "tasks/chat/infer.h"
 #include "tasks/task.h"
+#include "tasks/text/infer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@ typedef struct {
 } Source;
 
 static bool takes(const TrainOptions *o) {
-    return train_options_conversations(o, TASK_NEXT_TOKEN);
+    return train_options_conversations(o);
 }
 
 static void close_source(void *source) {
@@ -90,8 +92,38 @@ static Status sample(const void *source, int64_t row, int32_t *out, int64_t *len
     return OK;
 }
 
+/* An answer ends by itself, unless --tokens says where. */
+static Status check_conversation(const InferOptions *o, const OptionSet *set) {
+    TextInfer *text = options_values(set, &text_infer);
+    (void)o;
+    if (!options_given(set, "tokens")) text->tokens = options_find(set, "tokens")->most;
+    return text_check_sampling(set);
+}
+
+static Status check_prompts(const InferOptions *o, const OptionSet *set) {
+    (void)o;
+    return text_check_sampling(set);
+}
+
+static const Command commands[] = {
+    {.asker = "chat",
+     .reads = TEXT_SAMPLING " tokens context system template",
+     .check = check_conversation,
+     .run = chat_converse},
+    {.asker = "prompts",
+     .reads = TEXT_SAMPLING " tokens template batch",
+     .check = check_prompts,
+     .run = chat_answer_prompts},
+    {0},
+};
+
 const TaskRow task_chat = {.name = "chat",
                            .trains = TASK_NEXT_TOKEN,
+                           .models = "a decoder-only model",
+                           .data = "conversations: --data=FILE.jsonl",
+                           .infer = &chat_infer,
+                           .reads = "template sample-every sample-tokens sample-prompt",
+                           .commands = commands,
                            .takes = takes,
                            .batches = {.rows_name = "rows of conversations",
                                        .held = BATCHES_HELD,

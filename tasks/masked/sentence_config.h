@@ -1,7 +1,7 @@
 /* sentence_config: how a folder of sentence-transformers makes one vector of a text. */
 #pragma once
 
-#include "run/infer_options.h"
+#include "tasks/masked/infer.h"
 
 typedef struct {
     int64_t most; // tokens of a text; 0: not said

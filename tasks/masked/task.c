@@ -1,6 +1,8 @@
 /* The task of masked tokens: the tokens that stood where others, or a mask, stand now. */
+#include "tasks/masked/infer.h"
 #include "tasks/masked/masked.h"
 #include "tasks/task.h"
+#include "tasks/text/infer.h"
 #include "tasks/text/texts.h"
 
 static Status masked_rule(const Session *s, MaskRule *rule) {
@@ -29,8 +31,32 @@ static Status make(const FeedOptions *o, const void *source, const LoaderOptions
     return loader_open_masked(part, source, &rule, loader);
 }
 
+static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Feed *feed) {
+    (void)set;
+    (void)feed;
+    if (session->config.head_transform || *o->resume) return OK;
+    return fail(ERROR_USAGE, "the model in %s has no head for masked tokens; --new-head draws one", o->model);
+}
+
+static Status logits(Session *session, const InferOptions *o, const OptionSet *set) {
+    TRY(masked_needs_head(session, o, "logits"));
+    return logits_text(session, o, set);
+}
+
+static const Command commands[] = {
+    {.asker = "fill", .reads = "", .run = fill_text},
+    {.asker = "embed", .reads = "output pooling batch seq", .check = embed_check, .run = embed_text},
+    {.asker = "logits", .reads = "ids", .check = logits_check, .run = logits},
+    {0},
+};
+
 const TaskRow task_masked = {.name = "masked",
                              .trains = TASK_MASKED_TOKEN,
+                             .models = "a BERT",
+                             .infer = &masked_infer,
+                             .reads = "field",
+                             .commands = commands,
+                             .begin = begin,
                              .batches = {.held = BATCHES_HELD,
                                          .open = open_texts,
                                          .rows = texts_rows,

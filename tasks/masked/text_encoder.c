@@ -19,7 +19,7 @@ void text_encoder_close(TextEncoder *e) {
 static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
     Ctx *ctx = &e->ctx;
     int64_t C = e->model.config.width;
-    const Inputs inputs = {.tokens = tensor_view(e->tokens.data, I32, shape2(batch, seq)),
+    const DeviceBatch inputs = {.tokens = tensor_view(e->tokens.data, I32, shape2(batch, seq)),
                            .lengths = tensor_view(e->lengths.data, I32, shape1(batch))};
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     TRY(transformer_forward(ctx, &e->model, &inputs, NULL));

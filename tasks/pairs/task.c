@@ -1,5 +1,6 @@
 /* The task of pairs: a sentence's translation. */
 #include "base/memory.h"
+#include "tasks/pairs/infer.h"
 #include "tasks/pairs/pairs.h"
 #include "tasks/task.h"
 
@@ -70,8 +71,30 @@ static Status sample(const void *source, int64_t row, int32_t *out, int64_t *len
     return OK;
 }
 
+static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Feed *feed) {
+    (void)set;
+    (void)session;
+    (void)feed;
+    if (*o->data) return OK;
+    return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
+}
+
+static const Command commands[] = {
+    {.asker = "translate",
+     .reads =
+         "tokens no-cache reference beam length-penalty min-tokens decoding profile-tokens profile batch",
+     .check = translate_check,
+     .run = translate_text},
+    {0},
+};
+
 const TaskRow task_pairs = {.name = "pairs",
                             .trains = TASK_SEQUENCE,
+                            .models = "an encoder-decoder",
+                            .infer = &pairs_infer,
+                            .reads = "label-smoothing",
+                            .commands = commands,
+                            .begin = begin,
                             .batches = {.rows_name = "pairs",
                                         .held = BATCHES_HELD,
                                         .open = open_source,

@@ -104,7 +104,7 @@ static Status decode(Ctx *ctx, Translator *t, int64_t T, Tensor memory) {
     int64_t C = t->model->config.width;
     Arena *saved = &ctx->arenas[ARENA_SAVED];
     ArenaMark mark = arena_mark(saved);
-    Inputs in = {.tokens = i32_view(t->tokens, shape2(t->rows, T))};
+    DeviceBatch in = {.tokens = i32_view(t->tokens, shape2(t->rows, T))};
     if (t->options.decoding != DECODING_CACHED) {
         in.memory = memory;
         in.source_lengths = t->source_lengths;

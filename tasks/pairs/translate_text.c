@@ -1,4 +1,4 @@
-#include "tasks/pairs/translate_text.h"
+#include "tasks/pairs/infer.h"
 
 #include "base/memory.h"
 #include "tasks/pairs/bleu.h"
@@ -8,6 +8,7 @@
 #include "run/text_lines.h"
 #include "run/text_profile.h"
 #include "tasks/pairs/translate.h"
+#include "tasks/text/infer.h"
 #include "base/stats.h"
 
 #include <inttypes.h>
@@ -23,6 +24,8 @@ typedef struct {
 typedef struct {
     Session *session;
     const InferOptions *options;
+    const PairsInfer *own;
+    const TextInfer *text;
     TextLines source;
     Lines reference;
     Translation *translations; // (lines), in the order of the text
@@ -47,26 +50,23 @@ typedef struct {
 
 static Status open_texts(Job *job) {
     const InferOptions *o = job->options;
-    TRY(text_lines_open(o->translate, job->session->tokenizer, false, job->session->config.context,
+    TRY(text_lines_open(job->own->translate, job->session->tokenizer, false, job->session->config.context,
                         &job->source));
     job->translations = memory_array((size_t)job->source.lines.count, sizeof *job->translations);
     job->batch = memory_array((size_t)o->batch, sizeof *job->batch);
     job->ms = memory_array((size_t)job->source.lines.count, sizeof *job->ms);
-    if (!*o->reference) return OK;
-    TRY(lines_open(o->reference, &job->reference));
+    if (!*job->own->reference) return OK;
+    TRY(lines_open(job->own->reference, &job->reference));
     if (job->reference.count == job->source.lines.count) return OK;
-    return fail(ERROR_FORMAT, "%s has %" PRId64 " lines, but --reference=%s has %" PRId64, o->translate,
-                job->source.lines.count, o->reference, job->reference.count);
+    return fail(ERROR_FORMAT, "%s has %" PRId64 " lines, but --reference=%s has %" PRId64,
+                job->own->translate, job->source.lines.count, job->own->reference, job->reference.count);
 }
 
 static Status check_model(const Job *job) {
     const Tokenizer *tokenizer = job->session->tokenizer;
-    if (!job->session->config.encoder_layers)
-        return fail(ERROR_USAGE, "--translate needs an encoder-decoder, but %s is not one",
-                    job->options->model);
-    if (job->options->min_tokens > job->session->config.context)
+    if (job->own->min_tokens > job->session->config.context)
         return fail(ERROR_USAGE, "--min-tokens=%" PRId64 " is more than the model's context of %" PRId64,
-                    job->options->min_tokens, job->session->config.context);
+                    job->own->min_tokens, job->session->config.context);
     if (tokenizer && tokenizer_special(tokenizer, TOKEN_BEGIN) >= 0 &&
         tokenizer_special(tokenizer, TOKEN_END) >= 0)
         return OK;
@@ -92,7 +92,7 @@ static Status open_greedy(Job *job, int64_t source) {
 /* Of a translation, with its end. */
 static int64_t most_tokens(const Job *job) {
     int64_t context = job->session->config.context;
-    return job->options->tokens < context ? job->options->tokens : context;
+    return job->text->tokens < context ? job->text->tokens : context;
 }
 
 static Status prepare(Job *job) {
@@ -101,18 +101,18 @@ static Status prepare(Job *job) {
     ctx_open(&job->ctx, s->device);
     session_prepare(s, &job->ctx);
     TRY(transformer_open(&s->config, &job->model));
-    TranslateOptions options = {.sentences =
-                                    o->batch < job->source.lines.count ? o->batch : job->source.lines.count,
-                                .beam = o->beam,
-                                .penalty = o->length_penalty,
-                                .begin = tokenizer_special(s->tokenizer, TOKEN_BEGIN),
-                                .end = tokenizer_special(s->tokenizer, TOKEN_END),
-                                .source = job->source.sorted[0].count,
-                                .least = o->min_tokens,
-                                .most = most_tokens(job),
-                                .decoding = o->no_cache ? DECODING_LAST : (Decoding)o->decoding};
-    job->greedy = o->beam == 1 && options.sentences == 1 && !o->min_tokens && !*o->profiling.window &&
-                  options.decoding == DECODING_CACHED;
+    TranslateOptions options = {
+        .sentences = o->batch < job->source.lines.count ? o->batch : job->source.lines.count,
+        .beam = job->own->beam,
+        .penalty = job->own->length_penalty,
+        .begin = tokenizer_special(s->tokenizer, TOKEN_BEGIN),
+        .end = tokenizer_special(s->tokenizer, TOKEN_END),
+        .source = job->source.sorted[0].count,
+        .least = job->own->min_tokens,
+        .most = most_tokens(job),
+        .decoding = job->text->no_cache ? DECODING_LAST : (Decoding)job->own->decoding};
+    job->greedy = job->own->beam == 1 && options.sentences == 1 && !job->own->min_tokens &&
+                  !*o->profiling.window && options.decoding == DECODING_CACHED;
     if (job->greedy)
         TRY(open_greedy(job, options.source));
     else
@@ -217,20 +217,19 @@ static Status print_texts(const Job *job) {
 }
 
 static void print_times(const Job *job, double seconds) {
-    const InferOptions *o = job->options;
     fprintf(stderr,
             "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64
             "%s; median of %" PRId64 " batches %.2f ms\n",
             job->source.lines.count, seconds, (double)job->source.lines.count / seconds,
-            (double)job->decoded / seconds, o->beam,
-            o->no_cache || o->decoding > DECODING_SELF ? ", without a cache" : "", job->timed,
+            (double)job->decoded / seconds, job->own->beam,
+            job->text->no_cache || job->own->decoding > DECODING_SELF ? ", without a cache" : "", job->timed,
             median(job->ms, job->timed));
     text_lines_print_cut(&job->source, job->session->config.context);
 }
 
 static void print_bleu(const Job *job) {
     Bleu bleu = {0};
-    if (!*job->options->reference) return;
+    if (!*job->own->reference) return;
     for (int64_t i = 0; i < job->source.lines.count; i++) {
         const Line *line = &job->reference.list[i];
         bleu_add(&bleu, job->translations[i].text, job->translations[i].length, line->text, line->length);
@@ -314,7 +313,7 @@ static Status profile(Job *job) {
     if (!*o->profiling.window) return OK;
     peaks_remember(&job->ctx, &job->peaks);
     take_batch(job, 0, job->translator.options.sentences);
-    if (!o->profile_tokens)
+    if (!job->own->profile_tokens)
         return profile_as(job, &o->profiling, "translation", "", job->translator.options.most,
                           profile_batches);
     sources.window = PREFILL_WINDOW;
@@ -354,10 +353,12 @@ static void close_job(Job *job) {
     memory_free(job);
 }
 
-Status translate_text(Session *session, const InferOptions *options) {
+Status translate_text(Session *session, const InferOptions *options, const OptionSet *set) {
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
     job->session = session;
     job->options = options;
+    job->own = options_values(set, &pairs_infer);
+    job->text = options_values(set, &text_infer);
     Status status = run(job);
     close_job(job);
     return status;

@@ -1,9 +1,11 @@
 #include "tasks/pictures/picture_passes.h"
 
 #include "base/memory.h"
+#include "tasks/masked/infer.h"
+#include "tasks/pictures/infer.h"
 
-static Status allocate(const Session *session, const InferOptions *o, InferenceUse use, bool mapped,
-                       PicturePasses *p) {
+static Status allocate(const Session *session, const InferOptions *o, Pooling pooling, InferenceUse use,
+                       bool mapped, PicturePasses *p) {
     Inference *in = &p->inference;
     int64_t pictures = images_count(p->source);
     TRY(inference_open(in, session->device, &session->config, true));
@@ -13,21 +15,20 @@ static Status allocate(const Session *session, const InferOptions *o, InferenceU
     in->batch = o->batch < pictures ? o->batch : pictures;
     in->seq = 1;
     in->logits_dtype = in->ctx.dtype;
-    in->model.all_rows = in->use == INFERENCE_HIDDEN && o->pooling == POOLING_MEAN;
+    in->model.all_rows = in->use == INFERENCE_HIDDEN && pooling == POOLING_MEAN;
     TRY(inference_measure(in, NULL));
     TRY(inference_allocate(in));
     return session_load(session, &in->ctx, &in->model.parameters, (uint64_t)o->seed);
 }
 
-Status picture_passes_open(const Session *session, const InferOptions *o, const ImageSource *source,
-                           InferenceUse use, bool mapped, PicturePasses *p) {
+Status picture_passes_open(const Session *session, const InferOptions *o, const OptionSet *set,
+                           const ImageSource *source, InferenceUse use, bool mapped, PicturePasses *p) {
     *p = (PicturePasses){.source = source};
-    if (!session->config.architecture->patches)
-        return fail(ERROR_USAGE, "pictures need a vision Transformer, but %s is %s", o->model,
-                    session->config.architecture->description);
-    TRY(allocate(session, o, use, mapped, p));
-    if (o->skip_broken) p->broken = broken_open(images_count(source));
-    const LoaderOptions options = {.batch = p->inference.batch, .seq = 1, .workers = (int)o->workers};
+    const PicturesInfer *own = options_values(set, &pictures_infer);
+    const MaskedInfer *embedding = options_values(set, &masked_infer);
+    TRY(allocate(session, o, embedding->pooling, use, mapped, p));
+    if (own->skip_broken) p->broken = broken_open(images_count(source));
+    const LoaderOptions options = {.batch = p->inference.batch, .seq = 1, .workers = (int)own->workers};
     const PictureOptions pictures = {
         .source = source, .processor = session->config.processor, .once = true, .broken = p->broken};
     return loader_open_pictures(&options, &pictures, &p->loader);

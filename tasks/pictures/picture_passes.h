@@ -20,7 +20,7 @@ typedef struct {
 
 /* Memory and weights. `use` is INFERENCE_LOGITS or INFERENCE_HIDDEN; `mapped`: with the attention map.
  * Close it also after an error. It must stay where it is. */
-CHECKED Status picture_passes_open(const Session *session, const InferOptions *options,
+CHECKED Status picture_passes_open(const Session *session, const InferOptions *options, const OptionSet *set,
                                    const ImageSource *source, InferenceUse use, bool mapped,
                                    PicturePasses *passes);
 void picture_passes_close(PicturePasses *passes);

@@ -1,6 +1,9 @@
 /* The task of pictures: their class. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "run/option_rows.h"
+#include "tasks/masked/infer.h"
+#include "tasks/pictures/infer.h"
 #include "tasks/pictures/pictures.h"
 #include "tasks/task.h"
 
@@ -10,6 +13,30 @@
 
 /* Of batches that may be on their way to the device: pictures are a thousand times as large as tokens. */
 enum { PICTURES_HELD = 3 };
+
+typedef struct {
+    Augmentation augmentation;
+    bool skip_broken;
+} PicturesTrain;
+
+#define AT(member) .field = offsetof(PicturesTrain, member)
+
+static const Option train_rows[] = {
+    HEADING("Pictures"),
+    {NUMBER("crop", 0, 1, augmentation.crop), .above = true,
+     .doc = "train on parts of pictures, of at least this share of their area", .travels = true},
+    {FLAG("flip", augmentation.flip), .doc = "train on pictures mirrored at random", .travels = true},
+    {COUNT("pad", 0, 1 << 10, augmentation.pad), .doc = "train on crops of pictures padded by N pixels",
+     .travels = true},
+    {NUMBER("erase", 0, 1, augmentation.erase),
+     .doc = "share of pictures to train on with a rectangle erased", .travels = true},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read", .travels = true},
+};
+
+static const PicturesTrain defaults = {.augmentation = {.crop = 0.25, .flip = true}};
+
+static const OptionTable pictures_train = {train_rows, sizeof train_rows / sizeof *train_rows, &defaults,
+                                           sizeof defaults};
 
 typedef struct {
     ImageSource *images;       // NULL: they are drawn
@@ -27,24 +54,27 @@ static void close_source(void *source) {
 
 /* ---- before the model ---- */
 
-static Status open_files(const TrainOptions *o, const char *data, ImagePart part, Source **source) {
+static Status open_files(const TrainOptions *o, const OptionSet *set, const char *data, ImagePart part,
+                         Source **source) {
+    const PicturesTrain *own = options_values(set, &pictures_train);
     char *cache = *o->out ? path_join(o->out, "cache") : NULL;
     Source *s = *source = memory_allocate(sizeof *s);
-    s->augmentation = (Augmentation){o->crop, o->flip, o->pad, o->erase};
+    s->augmentation = own->augmentation;
     Status status = images_open(data, part, cache, &s->images);
     memory_free(cache);
-    if (!status && o->skip_broken) s->broken = broken_open(images_count(s->images));
+    if (!status && own->skip_broken) s->broken = broken_open(images_count(s->images));
     return status;
 }
 
 /* --val-data, or else the part for testing that the data come with. */
-static Status open_validation(const TrainOptions *o, const ImageSource *train, Feed *feed) {
+static Status open_validation(const TrainOptions *o, const OptionSet *set, const ImageSource *train,
+                              Feed *feed) {
     Source *val = NULL;
     bool test = *o->val_data;
     if (!o->val_every || o->compare) return OK;
     if (!test) TRY(images_have_test(o->data, &test));
     if (!test) return OK;
-    Status status = open_files(o, *o->val_data ? o->val_data : o->data, IMAGES_TEST, &val);
+    Status status = open_files(o, set, *o->val_data ? o->val_data : o->data, IMAGES_TEST, &val);
     feed->val_source = val;
     TRY(status);
     for (int64_t i = 0; i < images_classes(val->images); i++) {
@@ -90,12 +120,16 @@ static void tell_names(const ImageSource *train, const Labels *labels) {
 static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Feed *feed) {
     Config *c = &session->config;
     Source *source = NULL;
+    if (o->seq > 1)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " has no effect on pictures; their size is --image-size",
+                    o->seq);
+    o->seq = 1; // a picture is one
     if (!*o->data) return OK;
-    Status status = open_files(o, o->data, IMAGES_TRAIN, &source);
+    Status status = open_files(o, set, o->data, IMAGES_TRAIN, &source);
     feed->source = source;
     TRY(fail_at(status, "--data"));
     const ImageSource *train = source->images;
-    TRY(open_validation(o, train, feed));
+    TRY(open_validation(o, set, train, feed));
     if (!session->folder) TRY(fit_model(train, c));
     if (!session->folder || c->new_head) TRY(fit_head(train, o->sizes.vocab, session));
     int64_t classes = images_classes(train);
@@ -166,8 +200,20 @@ static char *passed_over(const void *source, int64_t index) {
     return broken && index < broken_count(broken) ? broken_message(broken, index) : NULL;
 }
 
+static const Command commands[] = {
+    {.asker = "classify", .reads = "attention-map skip-broken workers json batch", .run = classify_pictures},
+    {.asker = "eval", .reads = "skip-broken workers json batch", .run = evaluate_pictures},
+    {.asker = "embed", .reads = "output pooling workers batch", .check = embed_check, .run = embed_pictures},
+    {0},
+};
+
 const TaskRow task_pictures = {.name = "pictures",
                                .trains = TASK_CLASS,
+                               .models = "a vision Transformer",
+                               .train = &pictures_train,
+                               .infer = &pictures_infer,
+                               .reads = "stochastic-depth label-smoothing",
+                               .commands = commands,
                                .begin = begin,
                                .batches = {.rows_name = "pictures",
                                            .held = PICTURES_HELD,

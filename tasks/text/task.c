@@ -1,5 +1,7 @@
 /* The task of texts: the next token. */
 #include "tasks/task.h"
+#include "run/text_profile.h"
+#include "tasks/text/infer.h"
 #include "tasks/text/texts.h"
 #include "tasks/text/windows.h"
 
@@ -8,8 +10,34 @@ static Status make(const FeedOptions *o, const void *source, const LoaderOptions
     return loader_open_windows(part, source, loader);
 }
 
+static bool takes(const TrainOptions *o) {
+    return !train_options_conversations(o);
+}
+
+static Status check_generation(const InferOptions *o, const OptionSet *set) {
+    const TextInfer *own = options_values(set, &text_infer);
+    TRY(text_check_sampling(set));
+    TRY(option_needs(set, "compare", *o->profiling.window, "--profile"));
+    return *o->profiling.window ? text_profile_check(&o->profiling, own->tokens) : OK;
+}
+
+static const Command commands[] = {
+    {.asker = "prompt",
+     .reads = TEXT_SAMPLING " tokens context stop no-cache compare profile",
+     .check = check_generation,
+     .run = generate_text},
+    {.asker = "eval", .reads = "field json batch seq", .run = evaluate_text},
+    {.asker = "logits", .reads = "ids", .check = logits_check, .run = logits_text},
+    {0},
+};
+
 const TaskRow task_text = {.name = "text",
                            .trains = TASK_NEXT_TOKEN,
+                           .models = "a decoder-only model",
+                           .takes = takes,
+                           .infer = &text_infer,
+                           .reads = "field sample-every sample-tokens sample-prompt",
+                           .commands = commands,
                            .batches = {.held = BATCHES_HELD,
                                        .open = texts_open,
                                        .rows = texts_rows,

@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/audit.h>
@@ -39,6 +40,7 @@ typedef struct {
     atomic_long allocations, calls, changes; // so far
     long failed;                             // the number of the system call that failed or was not made
     char what[PATH_MAX];                     // its file
+    bool by_onednn;                          // whether oneDNN had asked for what failed
 } Report;
 
 static const char *mode = ""; // until main() begins
@@ -48,6 +50,17 @@ static int records = -1;
 
 static bool is_mode(const char *name) {
     return strcmp(mode, name) == 0;
+}
+
+/* Whether oneDNN is among those who wait for what now fails. */
+static bool onednn_asks(void) {
+    enum { FRAMES = 64 };
+    void *frames[FRAMES];
+    Dl_info about;
+    int count = backtrace(frames, FRAMES);
+    for (int i = 0; i < count; i++)
+        if (dladdr(frames[i], &about) && strstr(about.dli_fname, "libdnnl")) return true;
+    return false;
 }
 
 /* ---- allocations ---- */
@@ -61,6 +74,7 @@ static bool allocation_fails(void) {
     if (!*mode) return false;
     long number = atomic_fetch_add(&report->allocations, 1) + 1;
     if (number != at || !is_mode("allocation")) return false;
+    report->by_onednn = onednn_asks();
     errno = ENOMEM;
     return true;
 }
@@ -257,6 +271,7 @@ static long answer(Call *c) {
     if (!kills && !fails) return make(c);
     if ((kills ? change_number : number) != at) return make(c);
     report->failed = c->number;
+    report->by_onednn = !kills && onednn_asks();
     call_path(c, report->what);
     if (kills) attack_raw(SYS_kill, getpid(), SIGKILL, 0, 0, 0, 0);
     if (c->number == SYS_close) (void)make(c);
@@ -326,6 +341,7 @@ static void begin(void) {
         if (report == MAP_FAILED) abort();
         report->failed = -1;
     }
+    (void)onednn_asks(); // the first look at the stack loads a library
     catch_calls();
     mode = name;
 }

@@ -16,6 +16,8 @@ from multiprocessing.connection import wait
 OK, _, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
 OTHERS = {(1, "libgomp"), (127, "out of memory"), (127, "cannot allocate memory for thread-local data")}  # of a shortage
 ONEDNN = {"FUSEBOX_ONEDNN": ""}  # multiplies, where it is there: else OpenBLAS does, which is sooner ready
+PATH_MAX = 4096  # bytes of a report's path
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2"}  # another of its code generators
 HANGS = 60  # seconds, for runs of a few hundredths
 
 
@@ -26,6 +28,7 @@ class Ran:
     err: str
     counts: tuple = ()  # allocations, system calls, those that change files: of an attacked run
     failed: str = ""  # the system call that failed and its file, or the driver's function
+    by_onednn: bool = False  # oneDNN had asked for what failed
 
 
 @dataclass
@@ -106,7 +109,7 @@ class Rig:
     def run(self, command, folder, attack="", **how):
         ran = self.end(self.start(command, folder, attack, **how))
         if attack and attack.count(" ") == 1:
-            ran.counts, ran.failed = self.report(folder)
+            ran.counts, ran.failed, ran.by_onednn = self.report(folder)
         return ran
 
     def must(self, command, folder, attack="", **how):
@@ -122,7 +125,7 @@ class Rig:
         os.remove(folder + ".report")
         *counts, number = struct.unpack("<4q", data[:32])
         what = data[32:data.index(0, 32)].decode(errors="replace")
-        return counts, f" (call {number} {what})" if number >= 0 else ""
+        return counts, f" (call {number} {what})" if number >= 0 else "", any(data[32 + PATH_MAX:])
 
 
 def orderly(ran, program, codes):

@@ -78,12 +78,12 @@ static double scale_of(const ModelTask *task, int64_t step) {
 
 void task_forward(TaskSession *s, Rig *rig, const ModelTask *task, int64_t step) {
     Ctx *ctx = &rig->ctx;
-    const Inputs inputs = {.tokens = of_step(s->tokens, step),
-                           .pictures = pictures_of_step(s, task, step),
-                           .segments = of_step(s->segments, step),
-                           .lengths = of_step(s->lengths, step),
-                           .source = of_step(s->source, step),
-                           .source_lengths = of_step(s->source_lengths, step)};
+    const DeviceBatch inputs = {.tokens = of_step(s->tokens, step),
+                                .pictures = pictures_of_step(s, task, step),
+                                .segments = of_step(s->segments, step),
+                                .lengths = of_step(s->lengths, step),
+                                .source = of_step(s->source, step),
+                                .source_lengths = of_step(s->source_lengths, step)};
     const Targets targets = {.targets = of_step(s->targets, step),
                              .rows = of_step(s->rows, step),
                              .scale = scale_of(task, step),

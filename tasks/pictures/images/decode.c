@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "tasks/pictures/images/jpeg.h"
 #include "tasks/pictures/images/stb.h"
 
 #include <string.h>
@@ -48,23 +49,26 @@ static void make_grey(uint8_t *pixels, int64_t count, int stored) {
     }
 }
 
+static Status load(const uint8_t *bytes, int64_t length, const char *name, const ImageHeader *header,
+                   Image *image) {
+    if (header->jpeg) return jpeg_load(bytes, header->end, name, bound(header, length), image);
+    OWNED uint8_t *copy = header->missing ? with_all_colours(bytes, header) : NULL;
+    return stb_load(copy ? copy : bytes, header->end + header->missing, name, bound(header, length), image);
+}
+
 Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels, Image *image) {
     ImageHeader header;
-    int width, height, stored = channels == 1 ? 0 : (int)channels; // stb_image's own grey is rounded down
     *image = (Image){0};
     TRY(image_inspect(bytes, length, name, &header));
-    stb_allow(bound(&header, length));
-    uint8_t *copy = header.missing ? with_all_colours(bytes, &header) : NULL;
-    uint8_t *pixels = stb_load(copy ? copy : bytes, header.end + header.missing, &stored, &width, &height);
-    memory_free(copy);
-    if (!pixels) return fail(ERROR_FORMAT, "%s: damaged: %s", name, stbi_failure_reason());
-    *image = (Image){pixels, height, width, channels};
-    if (height == header.height && width == header.width) {
-        if (channels == 1) make_grey(pixels, header.height * header.width, stored);
-        return OK;
+    image->channels = channels == 1 ? 0 : channels; // stb_image's own grey is rounded down
+    TRY(load(bytes, length, name, &header, image));
+    if (image->height != header.height || image->width != header.width) {
+        image_free(image);
+        return fail(ERROR_FORMAT, "%s: damaged: it says two sizes", name);
     }
-    image_free(image);
-    return fail(ERROR_FORMAT, "%s: damaged: it says two sizes", name);
+    if (channels == 1) make_grey(image->pixels, header.height * header.width, (int)image->channels);
+    image->channels = channels;
+    return OK;
 }
 
 Status image_read_file(const char *path, int64_t channels, Image *image) {
@@ -75,9 +79,4 @@ Status image_read_file(const char *path, int64_t channels, Image *image) {
     Status status = image_decode((const uint8_t *)bytes, length, path, channels, image);
     memory_free(bytes);
     return status;
-}
-
-void image_free(Image *image) {
-    memory_free(image->pixels);
-    *image = (Image){0};
 }

@@ -5,7 +5,9 @@
 #pragma once
 
 #include "base/status.h"
+#include "tasks/pictures/images/image.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -14,19 +16,12 @@ enum {
     IMAGE_FILE_LIMIT = 1 << 28 // bytes
 };
 
-/* Pixels in memory, interleaved, row by row. */
-typedef struct {
-    uint8_t *pixels; // (height, width, channels), to be freed with image_free
-    int64_t height, width, channels;
-} Image;
-
 /* Into 1 or 3 channels of 8 bits, as Pillow's convert("L") and convert("RGB") do: an alpha channel is left
  * out; grey is spread over three channels, and colours are weighed into one; of 16 bits the upper 8 are kept.
  * `name` is for messages. Threads may decode at once. */
 CHECKED Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels,
                             Image *image);
 CHECKED Status image_read_file(const char *path, int64_t channels, Image *image);
-void image_free(Image *image); // leaves it all-zero
 
 /* What three colours weigh as one, by ITU-R BT.601, to the bits of Pillow's. */
 uint8_t image_grey(const uint8_t colours[3]);
@@ -34,6 +29,7 @@ uint8_t image_grey(const uint8_t colours[3]);
 /* What the file's own headers say. */
 typedef struct {
     int64_t height, width;
+    bool jpeg;
     int64_t end;     // byte behind the picture
     int64_t palette; // byte behind the colours that pixels name; 0: they name none
     int64_t missing; // bytes of those that a pixel could name, and that are not there

@@ -1,4 +1,4 @@
-/* A file's parts, walked through before stb_image sees it: sizes, and where the picture ends. */
+/* A file's parts, walked through before a library sees it: sizes, and where the picture ends. */
 #include "tasks/pictures/images/decode.h"
 
 #include <stdbool.h>
@@ -63,19 +63,6 @@ static Status skip_scan(Walk *w) {
     return cut_off(w);
 }
 
-/* Huffman tables, each a byte, how many codes there are of 1 to 16 bits, and what they stand for: stb_image
- * counts on no more than 256 of them. */
-static bool huffman_fits(const uint8_t *tables, int64_t length) {
-    while (length > 0) {
-        int64_t codes = 0;
-        for (int i = 1; i <= 16 && i < length; i++) codes += tables[i];
-        if (codes > 256 || length < 17 + codes) return false;
-        tables += 17 + codes;
-        length -= 17 + codes;
-    }
-    return true;
-}
-
 /* The segment at w->at, behind its marker: its length comes first. */
 static Status jpeg_segment(Walk *w, int marker, int *scans) {
     const uint8_t *s = w->bytes + w->at;
@@ -83,7 +70,6 @@ static Status jpeg_segment(Walk *w, int marker, int *scans) {
     int64_t length = has(w, 2) ? big(s, 2) : 2;
     if (!has(w, length)) return cut_off(w);
     if (length < 2 || (frame && length < 8)) return damaged(w, "a part of the JPEG is too short");
-    if (marker == 0xC4 && !huffman_fits(s + 2, length - 2)) return damaged(w, "a table of the JPEG");
     if (frame && marker > 0xC2)
         return fail(ERROR_FORMAT, "%s: a lossless or arithmetic JPEG, which is not read", w->name);
     if (frame && w->header->height) return damaged(w, "the JPEG has two frames");
@@ -91,8 +77,6 @@ static Status jpeg_segment(Walk *w, int marker, int *scans) {
     w->at += length;
     if (marker != 0xDA) return OK;
     if (!w->header->height) return damaged(w, "the JPEG has no frame");
-    /* The last byte holds by how many bits coefficients are shifted, up to 13. */
-    if ((s[length - 1] & 15) > 13 || s[length - 1] >> 4 > 13) return damaged(w, "a scan of the JPEG");
     if (++*scans > SCANS_LIMIT) return damaged(w, "the JPEG has too many scans");
     return skip_scan(w);
 }
@@ -241,6 +225,7 @@ Status image_inspect(const uint8_t *bytes, int64_t length, const char *name, Ima
             continue;
         TRY(formats[i].walk(&walk));
         header->end = walk.at;
+        header->jpeg = formats[i].walk == walk_jpeg;
         return check_rest(&walk);
     }
     return fail(ERROR_FORMAT, "%s: not a PNG, JPEG, BMP or PNM picture", name);

@@ -1,94 +1,108 @@
 #include "tasks/pictures/images/jpeg.h"
 
-/* ---- the inverse cosine transform ---- */
+#include "base/memory.h"
 
-/* Constants have 13 binary places, and between the two passes values keep 2. */
-enum { PLACES = 13, BETWEEN = 2 };
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+/* Behind the types that it takes for granted. */
+#include <jpeglib.h>
+#include <jerror.h>
 
-typedef int32_t Row __attribute__((vector_size(JPEG_SIDE * sizeof(int32_t))));
+enum { GREY = 1, COLOURS = 3, INKS = 4 };
 
-/* Row k: the wave that coefficient k stands for. Sums are exact, so what counts is the rounding of the
- * constants: libjpeg rounds those of a graph with fewer products (Loeffler, Ligtenberg, Moschytz 1989), of
- * which these are sums. */
-static const Row waves[JPEG_SIDE] = {{8192, 8192, 8192, 8192, 8192, 8192, 8192, 8192},
-                                     {11363, 9633, 6437, 2260, -2260, -6437, -9633, -11363},
-                                     {10703, 4433, -4433, -10703, -10703, -4433, 4433, 10703},
-                                     {9633, -2259, -11362, -6436, 6436, 11362, 2259, -9633},
-                                     {8192, -8192, -8192, 8192, 8192, -8192, -8192, 8192},
-                                     {6437, -11362, 2261, 9633, -9633, -2261, 11362, -6437},
-                                     {4433, -10704, 10704, -4433, -4433, 10704, -10704, 4433},
-                                     {2260, -6436, 9633, -11363, 11363, -9633, 6436, -2260}};
+/* All that an error may leave half done stands here, and not in variables that longjmp would lose. */
+typedef struct {
+    struct jpeg_decompress_struct info;
+    struct jpeg_error_mgr errors; // info.err
+    jmp_buf failed;
+    const char *name; // of the file
+    Status status;
+    Image image;
+    uint8_t *inks; // a row of cyan, magenta, yellow and black
+} Decoder;
 
-static uint8_t to_byte(int32_t value) {
-    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+static Decoder *decoder_of(j_common_ptr info) {
+    return (Decoder *)((char *)info - offsetof(Decoder, info));
 }
 
-/* Columns first. */
-void jpeg_transform(uint8_t *out, int stride, int16_t coefficients[JPEG_BLOCK]) {
-    enum { MIDDLE = 128, SCALE = 3 }; // both passes together are 8 times the transform
-    enum { FIRST = PLACES - BETWEEN, SECOND = PLACES + BETWEEN + SCALE };
-    Row x[JPEG_SIDE], between[JPEG_SIDE];
-    for (int k = 0; k < JPEG_SIDE; k++)
-        for (int j = 0; j < JPEG_SIDE; j++) x[k][j] = coefficients[JPEG_SIDE * k + j];
-    for (int i = 0; i < JPEG_SIDE; i++) {
-        Row sum = (Row){0} + (1 << (FIRST - 1));
-        for (int k = 0; k < JPEG_SIDE; k++) sum += x[k] * waves[k][i];
-        between[i] = sum >> FIRST;
-    }
-    for (int i = 0; i < JPEG_SIDE; i++) {
-        Row sum = (Row){0} + (MIDDLE << SECOND) + (1 << (SECOND - 1));
-        for (int k = 0; k < JPEG_SIDE; k++) sum += between[i][k] * waves[k];
-        sum >>= SECOND;
-        for (int j = 0; j < JPEG_SIDE; j++) out[i * stride + j] = to_byte(sum[j]);
-    }
+static void on_error(j_common_ptr info) {
+    Decoder *d = decoder_of(info);
+    char message[JMSG_LENGTH_MAX];
+    info->err->format_message(info, message);
+    const bool shortage = info->err->msg_code == JERR_OUT_OF_MEMORY;
+    d->status = fail(shortage ? ERROR_MEMORY : ERROR_FORMAT, "%s: damaged: %s", d->name, message);
+    longjmp(d->failed, 1);
 }
 
-/* ---- halved colours ---- */
-
-/* Of one or two values each is repeated. */
-void jpeg_double(uint8_t *restrict out, const uint8_t *near, const uint8_t *far, int width, int half) {
-    enum { INTERPOLATED = 3 };
-    if (width < INTERPOLATED) {
-        for (int i = 0; i < width; i++) out[2 * i] = out[2 * i + 1] = near[i];
-        return;
-    }
-    const int64_t last = width - 1;
-    const int other = 15 - half;
-    out[0] = (uint8_t)((4 * (3 * near[0] + far[0]) + half) >> 4);
-    for (int64_t i = 0; i < last; i++) {
-        int left = 3 * near[i] + far[i], right = 3 * near[i + 1] + far[i + 1];
-        out[2 * i + 1] = (uint8_t)((3 * left + right + other) >> 4);
-        out[2 * i + 2] = (uint8_t)((3 * right + left + half) >> 4);
-    }
-    out[2 * last + 1] = (uint8_t)((4 * (3 * near[last] + far[last]) + other) >> 4);
+/* Of what libjpeg only warns of, codes that no table has are damage for certain. */
+static void on_message(j_common_ptr info, int level) {
+    if (level < 0 && info->err->msg_code == JWRN_HUFF_BAD_CODE) on_error(info);
 }
 
 /* ---- colours ---- */
 
-/* `step` is a constant wherever this is inlined, so that it becomes vector code. */
-static inline __attribute__((always_inline)) void colours(uint8_t *restrict out, const uint8_t *luma,
-                                                          const uint8_t *blue, const uint8_t *red, int count,
-                                                          const int step) {
-    enum {
-        HALF = 1 << 15,
-        OF_RED = 91881,
-        OF_BLUE = 116130,
-        GREEN_OF_BLUE = 22554,
-        GREEN_OF_RED = 46802
-    }; // of 2^16
-    for (int64_t i = 0; i < count; i++) {
-        int b = blue[i] - 128, r = red[i] - 128;
-        out[step * i] = to_byte(luma[i] + ((OF_RED * r + HALF) >> 16));
-        out[step * i + 1] = to_byte(luma[i] + ((HALF - GREEN_OF_BLUE * b - GREEN_OF_RED * r) >> 16));
-        out[step * i + 2] = to_byte(luma[i] + ((OF_BLUE * b + HALF) >> 16));
-        if (step == 4) out[step * i + 3] = 255;
+static J_COLOR_SPACE choose_space(Decoder *d) {
+    const int stored = d->info.num_components;
+    if (!d->image.channels) d->image.channels = stored == GREY ? GREY : COLOURS;
+    return stored == INKS ? JCS_CMYK : d->image.channels == GREY ? JCS_GRAYSCALE : JCS_RGB;
+}
+
+/* a b / 255, rounded. */
+static uint8_t part_of(int a, int b) {
+    const int product = a * b + 128;
+    return (uint8_t)((product + (product >> 8)) >> 8);
+}
+
+/* As Pillow's convert("RGB"): such files hold, as Adobe's do, how much light each ink lets through. */
+static void mix_inks(const Decoder *d, uint8_t *out) {
+    for (JDIMENSION x = 0; x < d->info.output_width; x++) {
+        const uint8_t *inks = d->inks + INKS * x;
+        for (int c = 0; c < COLOURS; c++) out[COLOURS * x + c] = part_of(inks[c], inks[COLOURS]);
     }
 }
 
-void jpeg_colours(uint8_t *out, const uint8_t *luma, const uint8_t *blue, const uint8_t *red, int count,
-                  int step) {
-    if (step == 3)
-        colours(out, luma, blue, red, count, 3);
-    else
-        colours(out, luma, blue, red, count, 4);
+/* ---- decoding ---- */
+
+static void read_rows(Decoder *d) {
+    struct jpeg_decompress_struct *info = &d->info;
+    const bool inks = info->out_color_space == JCS_CMYK;
+    const size_t row = (size_t)d->image.width * (size_t)d->image.channels;
+    d->image.pixels = memory_allocate((size_t)d->image.height * row);
+    if (inks) d->inks = memory_allocate(INKS * (size_t)d->image.width);
+    while (info->output_scanline < info->output_height) {
+        uint8_t *out = d->image.pixels + info->output_scanline * row;
+        JSAMPROW into = inks ? d->inks : out;
+        (void)jpeg_read_scanlines(info, &into, 1);
+        if (inks) mix_inks(d, out);
+    }
+}
+
+static void decode(Decoder *d, const uint8_t *bytes, int64_t length, size_t limit) {
+    struct jpeg_decompress_struct *info = &d->info;
+    if (setjmp(d->failed)) return;
+    jpeg_create_decompress(info);
+    info->mem->max_memory_to_use = (long)limit;
+    jpeg_mem_src(info, bytes, (unsigned long)length);
+    (void)jpeg_read_header(info, TRUE);
+    info->out_color_space = choose_space(d);
+    (void)jpeg_start_decompress(info);
+    d->image.width = info->output_width;
+    d->image.height = info->output_height;
+    read_rows(d);
+    (void)jpeg_finish_decompress(info);
+}
+
+Status jpeg_load(const uint8_t *bytes, int64_t length, const char *name, size_t limit, Image *image) {
+    Decoder d = {.name = name, .image = *image};
+    d.info.err = jpeg_std_error(&d.errors);
+    d.errors.error_exit = on_error;
+    d.errors.emit_message = on_message;
+    decode(&d, bytes, length, limit);
+    jpeg_destroy_decompress(&d.info);
+    memory_free(d.inks);
+    if (d.status) image_free(&d.image);
+    *image = d.image;
+    return d.status;
 }

@@ -1,8 +1,0 @@
-/* operands: how shapes are written in traces and tables. */
-#pragma once
-
-#include "base/tensor.h"
-
-/* "[[4, 64, 64], [], [64]]" */
-enum { SHAPES_BYTES = 256 };
-void shapes_say(const Shape shapes[], int count, char text[SHAPES_BYTES]);

@@ -1,0 +1,117 @@
+#include "report/bundle.h"
+
+#include "base/memory.h"
+#include "report/bundle_guide.h"
+#include "report/bundle_schema.h"
+#include "report/timeline.h"
+#include "base/stats.h"
+
+enum { LARGEST = 50 }; // tensors
+
+/* What a path's bundle holds besides what is the profile's own. */
+typedef struct {
+    BundlePhase phases[PHASE_COUNT];
+    BundleShare shares[PHASE_COUNT][CATEGORY_COUNT];
+    TraceTensor classes[MEMORY_CLASS_COUNT];
+} PathRoom;
+
+static BundleStep step_of(const Figures *f) {
+    const char *name = f->trace->run.step;
+    if (!*name) name = figures_pass_ns(f, PASS_UPDATE) > 0 ? "step" : "forward pass";
+    return (BundleStep){.name = name,
+                        .recorded = f->steps,
+                        .timed = f->timed,
+                        .ns = 1e6 * f->step_ms,
+                        .low = 1e6 * f->low,
+                        .high = 1e6 * f->high,
+                        .spread = 1e6 * f->spread,
+                        .traced = f->step_ns,
+                        .overhead = f->overhead,
+                        .overhead_noise = f->overhead_noise,
+                        .reader = 1e6 * f->reader_ms,
+                        .device = f->device_ns,
+                        .covered = ratio(f->covered_ns, f->step_ns),
+                        .tokens = f->tokens,
+                        .launches = f->launches,
+                        .cores_waited = f->trace->run.cores_waited};
+}
+
+/* Of the phases, their categories and the classes of memory those that are not empty. */
+static void add_parts(const Figures *f, BundlePath *path, PathRoom *room) {
+    for (int p = 0; p < PHASE_COUNT; p++) {
+        BundlePhase phase = {
+            .phase = phase_name((Phase)p), .ns = f->phases[p].ns, .categories = room->shares[p]};
+        for (int c = 0; c < CATEGORY_COUNT; c++)
+            if (f->phases[p].categories[c] > 0)
+                phase.categories[phase.categories_count++] =
+                    (BundleShare){category_name((Category)c), f->phases[p].categories[c]};
+        if (phase.ns > 0) room->phases[path->phases_count++] = phase;
+    }
+    for (int c = 0; c < MEMORY_CLASS_COUNT; c++)
+        if (f->peak_classes[c])
+            room->classes[path->classes_count++] = (TraceTensor){NULL, (MemoryClass)c, f->peak_classes[c]};
+    path->phases = room->phases;
+    path->classes = room->classes;
+}
+
+static char *timeline_of(const Trace *trace) {
+    JsonWriter w = {0};
+    timeline_write(trace, &w);
+    return w.text;
+}
+
+static char *tables_of(const Tables *tables) {
+    JsonWriter w = {0};
+    json_write_open(&w, '[');
+    for (int i = 0; i < tables->count; i++) {
+        json_write_line(&w, 3, true);
+        table_write_json(&tables->tables[i], &w);
+    }
+    json_write_close(&w, ']');
+    return w.text;
+}
+
+static BundlePath path_of(const ProfilePath *from, PathRoom *room) {
+    const Figures *f = &from->figures;
+    const Trace *t = from->trace;
+    BundlePath path = {.label = from->label,
+                       .source = source_name(t->run.source),
+                       .source_note = t->run.source_note,
+                       .window = t->run.window,
+                       .step = step_of(f),
+                       .rows = f->rows,
+                       .rows_count = f->row_count,
+                       .kernels = f->kernels,
+                       .kernels_count = f->kernel_count,
+                       .peak_bytes = f->peak_bytes,
+                       .largest = t->tensors,
+                       .largest_count = t->tensor_count < LARGEST ? t->tensor_count : LARGEST,
+                       .audit = t->findings,
+                       .audit_count = t->finding_count,
+                       .timeline = timeline_of(t),
+                       .tables = tables_of(&from->tables)};
+    add_parts(f, &path, room);
+    return path;
+}
+
+void bundle_render(const Profile *profile, const Answers *answers, JsonWriter *writer) {
+    PathRoom rooms[FORM_COUNT] = {0};
+    BundlePath paths[FORM_COUNT];
+    const Bundle bundle = {.schema = BUNDLE_SCHEMA,
+                           .version = BUNDLE_VERSION,
+                           .run = profile->paths[0].trace->run,
+                           .paths = paths,
+                           .paths_count = profile->count,
+                           .differences = profile->differences,
+                           .differences_count = profile->difference_count,
+                           .answers = answers->answers,
+                           .answers_count = QUESTION_COUNT,
+                           .guide = bundle_guide(profile->paths[0].trace)};
+    for (int i = 0; i < profile->count; i++) paths[i] = path_of(&profile->paths[i], &rooms[i]);
+    fields_write(writer, bundle_fields, &bundle);
+    bundle_guide_free(&bundle.guide);
+    for (int i = 0; i < profile->count; i++) {
+        memory_free(paths[i].timeline);
+        memory_free(paths[i].tables);
+    }
+}

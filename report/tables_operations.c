@@ -1,0 +1,328 @@
+/* Operations, and the categories and sources of them. */
+#include "report/tables_internal.h"
+#include "report/torch.h"
+
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- operations ---- */
+
+/* What one row adds up. Self times of all rows are the whole. */
+typedef struct {
+    const char *name, *shapes; // the trace's of names
+    double calls, self_cpu, cpu, self_device, device, self_memory, memory;
+    int64_t parent; // of the last event that was added; -1
+} OperationSum;
+
+typedef struct {
+    Trace *names; // keeps the rows' names
+    OperationSum *rows;
+    int64_t count, room;
+    double *taken, *taken_below; // (events) bytes of arenas taken for it; with all that is below it
+    bool torch, by_shape;        // by_shape: a row for each name and shapes
+} Operations;
+
+static OperationSum *row_of(Operations *o, const char *name, const char *shapes) {
+    name = trace_name(o->names, name);
+    shapes = trace_name(o->names, o->by_shape ? shapes : "");
+    for (int64_t i = 0; i < o->count; i++)
+        if (o->rows[i].name == name && o->rows[i].shapes == shapes) return &o->rows[i];
+    o->rows = memory_grow(o->rows, &o->room, o->count + 1, sizeof *o->rows);
+    o->rows[o->count] = (OperationSum){.name = name, .shapes = shapes, .parent = -1};
+    return &o->rows[o->count++];
+}
+
+/* The rows to which a host event counts, from the outermost; its self time is the last one's. Steps, phases
+ * and scopes are what lies between operations; but in PyTorch's words each is a row. */
+static int rows_of_event(const Trace *t, int64_t event, const Operations *o, TorchCall calls[TORCH_DEPTH]) {
+    const TraceEvent *e = &t->events[event];
+    char label[LABEL_BYTES];
+    if (o->torch) return torch_calls(t, event, o->by_shape, calls);
+    operation_label(e, label);
+    calls[0] = (TorchCall){.name = "(between operations)"};
+    if (e->kind == TRACE_OPERATION) snprintf(calls[0].name, sizeof calls[0].name, "%s", label);
+    if (e->kind == TRACE_PRIMITIVE)
+        snprintf(calls[0].name, sizeof calls[0].name, "%.*s: %.100s", 40, label, e->name);
+    return 1;
+}
+
+/* The row that an event's self time is of: where it has none, of what encloses it. */
+static OperationSum *own_row(const Trace *t, int64_t event, Operations *o) {
+    TorchCall calls[TORCH_DEPTH];
+    int count = 0;
+    for (; event >= 0 && !count; event = t->events[event].parent) count = rows_of_event(t, event, o, calls);
+    return count ? row_of(o, calls[count - 1].name, calls[count - 1].shapes)
+                 : row_of(o, "(between operations)", "");
+}
+
+/* What PyTorch lists besides takes no time here. */
+static void count_call(void *operations, const TorchCall *call) {
+    row_of(operations, call->name, call->shapes)->calls++;
+}
+
+static void sum_event(const Trace *t, int64_t event, Operations *o) {
+    const TraceEvent *e = &t->events[event];
+    TorchCall calls[TORCH_DEPTH];
+    int count = rows_of_event(t, event, o, calls);
+    bool between = e->kind < TRACE_OPERATION && !o->torch;
+    OperationSum *row = NULL;
+    for (int i = 0; i < count; i++) {
+        row = row_of(o, calls[i].name, calls[i].shapes);
+        bool counted = calls[i].joins && row->parent == e->parent;
+        row->calls += between ? e->kind == TRACE_STEP : !counted;
+        if (o->torch && !counted)
+            torch_inside(&calls[i], i + 1 < count ? calls[i + 1].name : NULL, o->by_shape, count_call, o);
+        row = row_of(o, calls[i].name, calls[i].shapes); // rows may have moved
+        row->parent = e->parent;
+        row->cpu += between ? (double)e->self : (double)trace_length(e);
+        row->device += between ? (double)e->device_self : (double)e->device_total;
+        row->memory += between ? o->taken[event] : o->taken_below[event];
+    }
+    if (o->torch) torch_beside(t, event, o->by_shape, count_call, o);
+    OperationSum *own =
+        count ? row_of(o, calls[count - 1].name, calls[count - 1].shapes) : own_row(t, event, o);
+    own->self_cpu += (double)e->self;
+    own->self_device += (double)e->device_self;
+    own->self_memory += o->taken[event];
+    /* There a call is no part of its caller's self. */
+    if (e->kind == TRACE_RUNTIME && e->parent >= 0)
+        own_row(t, e->parent, o)->self_cpu -= (double)trace_length(e);
+}
+
+static void sum_events(const Trace *t, Operations *o) {
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        bool call = e->kind == TRACE_RUNTIME;
+        if (trace_in_step(e) && !trace_on_device(e) && (!call || o->torch)) sum_event(t, i, o);
+    }
+}
+
+/* What was taken from arenas for each event; what was given back is not counted against it. */
+static void sum_memory(const Trace *t, Operations *o) {
+    int64_t held[MEMORY_CLASS_COUNT] = {0};
+    bool seen[MEMORY_CLASS_COUNT] = {false};
+    for (int64_t i = 0; i < t->memory_count; i++) {
+        const TraceMemory *m = &t->memory[i];
+        int64_t more = m->bytes - held[m->class_];
+        if (m->event >= 0 && more > 0 && seen[m->class_]) o->taken[m->event] += (double)more;
+        held[m->class_] = m->bytes;
+        seen[m->class_] = true;
+    }
+    for (int64_t i = t->count - 1; i >= 0; i--) {
+        o->taken_below[i] += o->taken[i];
+        if (t->events[i].parent >= 0) o->taken_below[t->events[i].parent] += o->taken_below[i];
+    }
+}
+
+static const TableColumn ours[] = {{"name", "Name", CELL_TEXT},
+                                   {"self_cpu_share", "Self CPU %", CELL_SHARE},
+                                   {"self_cpu_ns", "Self CPU", CELL_TIME},
+                                   {"cpu_share", "CPU total %", CELL_SHARE},
+                                   {"cpu_ns", "CPU total", CELL_TIME},
+                                   {"cpu_mean_ns", "CPU average", CELL_TIME},
+                                   {"self_device_share", "Self device %", CELL_SHARE},
+                                   {"self_device_ns", "Self device", CELL_TIME},
+                                   {"device_ns", "Device total", CELL_TIME},
+                                   {"device_mean_ns", "Device average", CELL_TIME},
+                                   {"cpu_memory_bytes", "CPU memory", CELL_BYTES},
+                                   {"self_cpu_memory_bytes", "Self CPU memory", CELL_BYTES},
+                                   {"device_memory_bytes", "Device memory", CELL_BYTES},
+                                   {"self_device_memory_bytes", "Self device memory", CELL_BYTES},
+                                   {"calls", "Calls", CELL_COUNT}};
+
+/* The titles, and the order of the two columns of self time on the device, that PyTorch's profiler prints. */
+static const TableColumn theirs[] = {{"name", "Name", CELL_TEXT},
+                                     {"self_cpu_share", "Self CPU %", CELL_SHARE},
+                                     {"self_cpu_ns", "Self CPU", CELL_TIME},
+                                     {"cpu_share", "CPU total %", CELL_SHARE},
+                                     {"cpu_ns", "CPU total", CELL_TIME},
+                                     {"cpu_mean_ns", "CPU time avg", CELL_TIME},
+                                     {"self_device_ns", "Self CUDA", CELL_TIME},
+                                     {"self_device_share", "Self CUDA %", CELL_SHARE},
+                                     {"device_ns", "CUDA total", CELL_TIME},
+                                     {"device_mean_ns", "CUDA time avg", CELL_TIME},
+                                     {"cpu_memory_bytes", "CPU Mem", CELL_BYTES},
+                                     {"self_cpu_memory_bytes", "Self CPU Mem", CELL_BYTES},
+                                     {"device_memory_bytes", "CUDA Mem", CELL_BYTES},
+                                     {"self_device_memory_bytes", "Self CUDA Mem", CELL_BYTES},
+                                     {"calls", "# of Calls", CELL_COUNT},
+                                     {"shapes", "Input Shapes", CELL_TEXT}};
+
+/* And where there is no GPU. */
+static const TableColumn theirs_on_cpu[] = {{"name", "Name", CELL_TEXT},
+                                            {"self_cpu_share", "Self CPU %", CELL_SHARE},
+                                            {"self_cpu_ns", "Self CPU", CELL_TIME},
+                                            {"cpu_share", "CPU total %", CELL_SHARE},
+                                            {"cpu_ns", "CPU total", CELL_TIME},
+                                            {"cpu_mean_ns", "CPU time avg", CELL_TIME},
+                                            {"cpu_memory_bytes", "CPU Mem", CELL_BYTES},
+                                            {"self_cpu_memory_bytes", "Self CPU Mem", CELL_BYTES},
+                                            {"calls", "# of Calls", CELL_COUNT},
+                                            {"shapes", "Input Shapes", CELL_TEXT}};
+
+/* Sets a cell of the last row, in whatever column bears the key; none is fine. */
+static void set_keyed(Table *table, const char *key, double value) {
+    int column = table_column(table, key);
+    if (column >= 0) table_set(table, column, value);
+}
+
+static void add_row(const Trace *t, const OperationSum *r, double steps, double device, Table *table) {
+    bool gpu = t->run.source != SOURCE_CLOCK;
+    table_add_row(table);
+    table_set_text(table, 0, r->name);
+    set_keyed(table, "self_cpu_share", share_of(r->self_cpu, steps));
+    set_keyed(table, "self_cpu_ns", r->self_cpu);
+    set_keyed(table, "cpu_share", share_of(r->cpu, steps));
+    set_keyed(table, "cpu_ns", r->cpu);
+    set_keyed(table, "cpu_mean_ns", share_of(r->cpu, r->calls));
+    set_keyed(table, "self_device_share", share_of(r->self_device, device));
+    set_keyed(table, "self_device_ns", r->self_device);
+    set_keyed(table, "device_ns", r->device);
+    set_keyed(table, "device_mean_ns", share_of(r->device, r->calls));
+    set_keyed(table, "cpu_memory_bytes", gpu ? 0 : r->memory);
+    set_keyed(table, "self_cpu_memory_bytes", gpu ? 0 : r->self_memory);
+    set_keyed(table, "device_memory_bytes", gpu ? r->memory : 0);
+    set_keyed(table, "self_device_memory_bytes", gpu ? r->self_memory : 0);
+    set_keyed(table, "calls", r->calls);
+    if (*r->shapes) table_set_text(table, table->column_count - 1, r->shapes);
+}
+
+static void fill_operations(const Trace *t, Operations *o, Table *table) {
+    double steps = trace_steps_ns(t), device = trace_device_ns(t), self = 0, self_device = 0;
+    sum_memory(t, o);
+    sum_events(t, o);
+    for (int64_t i = 0; i < o->count; i++) {
+        add_row(t, &o->rows[i], steps, device, table);
+        self += o->rows[i].self_cpu;
+        self_device += o->rows[i].self_device;
+    }
+    bool host_only = o->torch && t->run.source == SOURCE_CLOCK;
+    table_arrange(table, &(TableView){.sort = host_only ? "self_cpu_ns" : "self_device_ns"});
+    if (host_only)
+        table_note(table, "Self CPU time total: %s; of %lld steps", in_words(CELL_TIME, self).text,
+                   (long long)t->run.steps);
+    else
+        table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps",
+                   in_words(CELL_TIME, self).text, o->torch ? "CUDA" : "device",
+                   in_words(CELL_TIME, self_device).text, (long long)t->run.steps);
+    table_note(table,
+               "Memory: for what the operation was the first to fill, taken while it ran or right before");
+}
+
+/* What a table of operations is to be. */
+typedef struct {
+    bool torch, by_shape;
+    bool whole; // with the columns of a device where there is none
+} OperationsView;
+
+static Table make_operations(const Trace *t, OperationsView view) {
+    bool torch = view.torch, by_shape = view.by_shape;
+    size_t room = (size_t)t->count + 1;
+    Operations o = {.names = trace_open(),
+                    .taken = memory_array(room, sizeof(double)),
+                    .taken_below = memory_array(room, sizeof(double)),
+                    .torch = torch,
+                    .by_shape = by_shape};
+    const char *key = by_shape ? "operations_by_shape" : "operations",
+               *title = by_shape ? "Operations by the shapes of their inputs" : "Operations";
+    bool host_only = t->run.source == SOURCE_CLOCK && !view.whole;
+    Table table = !torch      ? TABLE(key, title, ours)
+                  : host_only ? TABLE(key, title, theirs_on_cpu)
+                              : TABLE(key, title, theirs);
+    if (torch && !by_shape) table.column_count--; // PyTorch has the shapes where it groups by them
+    fill_operations(t, &o, &table);
+    trace_close(o.names);
+    memory_free(o.rows);
+    memory_free(o.taken);
+    memory_free(o.taken_below);
+    return table;
+}
+
+Table table_operations(const Trace *t, unsigned names) {
+    return make_operations(t, (OperationsView){.torch = names & NAMES_TORCH});
+}
+
+Table table_operations_by_shape(const Trace *t) {
+    return make_operations(t, (OperationsView){.torch = true, .by_shape = true});
+}
+
+Table table_torch(const Trace *t) {
+    Table table = make_operations(t, (OperationsView){.torch = true, .whole = true});
+    table_arrange(&table, &(TableView){.sort = "device_ns"});
+    return table;
+}
+
+/* ---- categories ---- */
+
+Table table_categories(const Trace *t) {
+    static const TableColumn columns[] = {{"category", "Category", CELL_TEXT},
+                                          {"device_ns", "Device time", CELL_TIME},
+                                          {"share", "Share", CELL_SHARE},
+                                          {"forward_ns", "Forward", CELL_TIME},
+                                          {"forward_share", "of forward", CELL_SHARE},
+                                          {"backward_ns", "Backward", CELL_TIME},
+                                          {"backward_share", "of backward", CELL_SHARE},
+                                          {"other_ns", "Optimizer, others", CELL_TIME},
+                                          {"events", "Kernels and copies", CELL_COUNT}};
+    enum { FORWARD, BACKWARD, OTHER, PARTS };
+    double ns[CATEGORY_COUNT][PARTS] = {{0}}, events[CATEGORY_COUNT] = {0}, sums[PARTS] = {0};
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (!trace_on_device(e) || !trace_in_step(e)) continue;
+        int part = e->phase == PHASE_FORWARD ? FORWARD : e->phase == PHASE_BACKWARD ? BACKWARD : OTHER;
+        if (e->operation && part != OTHER) part = e->pass == PASS_BACKWARD ? BACKWARD : FORWARD;
+        ns[e->category][part] += (double)trace_length(e);
+        sums[part] += (double)trace_length(e);
+        events[e->category]++;
+    }
+    Table table = TABLE("categories", "Categories", columns);
+    for (int i = 0; i < CATEGORY_COUNT; i++) {
+        double forward = ns[i][FORWARD], backward = ns[i][BACKWARD], other = ns[i][OTHER];
+        table_add_row(&table);
+        table_set_text(&table, 0, category_name((Category)i));
+        TABLE_SET(&table, 1, forward + backward + other,
+                  share_of(forward + backward + other, sums[FORWARD] + sums[BACKWARD] + sums[OTHER]), forward,
+                  share_of(forward, sums[FORWARD]), backward, share_of(backward, sums[BACKWARD]), other,
+                  events[i]);
+    }
+    return table;
+}
+
+/* ---- sources ---- */
+
+/* Whether an earlier event is of the same operation, pass and part of it, from the same line. */
+static bool listed(const Table *table, const char *operation, const char *part, const char *source) {
+    for (int64_t row = 0; row < table->rows; row++) {
+        const Cell *cells = &table->cells[row * table->column_count];
+        if (strcmp(cells[0].text, operation) == 0 && strcmp(cells[1].text, part) == 0 &&
+            strcmp(cells[4].text, source) == 0)
+            return true;
+    }
+    return false;
+}
+
+Table table_sources(const Trace *t) {
+    static const TableColumn columns[] = {{"operation", "Operation", CELL_TEXT},
+                                          {"primitive", "Primitive", CELL_TEXT},
+                                          {"form", "Form", CELL_TEXT},
+                                          {"category", "Category", CELL_TEXT},
+                                          {"source", "Source", CELL_TEXT}};
+    Table table = TABLE("sources", "Where it is implemented", columns);
+    const char *last = NULL;
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        char label[LABEL_BYTES];
+        if (e->kind != TRACE_PRIMITIVE || !trace_in_step(e) || !e->source || e->source == last) continue;
+        if (e->step != t->run.first_step) break; // every step does the same
+        operation_label(e, label);
+        last = e->source;
+        if (listed(&table, label, e->name, e->source)) continue;
+        const char *const cells[] = {label, e->name, form_name(e->form), category_name(e->category),
+                                     e->source};
+        table_add_row(&table);
+        for (int k = 0; k < 5; k++) table_set_text(&table, k, cells[k]);
+    }
+    return table;
+}

@@ -1,0 +1,195 @@
+#include "tasks/chat/infer.h"
+
+#include "base/memory.h"
+#include "tasks/chat/chat.h"
+#include "tasks/text/infer.h"
+#include "data/text_stream.h"
+#include "data/end_tokens.h"
+#include "run/inference.h"
+#include "run/print_text.h"
+#include "run/signals.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The window holds what stands before every conversation, with the system message and the mark of a message;
+ * then the messages and answers, each pair from the content of the message to that of the next. So the oldest
+ * can go without a word of theirs being computed again that stands before them. */
+typedef struct {
+    const Session *session;
+    const InferOptions *options;
+    const ChatInfer *own;
+    const TextInfer *text;
+    SamplerOptions sampling;
+    Chat chat;
+    Inference inference;
+    Sampler *sampler;
+    Bytes line;        // the message
+    int64_t *contents; // (turns) where in the window each message's content begins
+    int64_t turns, room;
+    bool ended; // the last answer ended with its end token, which is in the window
+    int64_t tokens;
+    double seconds; // of all answers
+} Talk;
+
+/* ---- the window ---- */
+
+static void forget_oldest(Talk *t) {
+    Generator *g = &t->inference.generator;
+    int64_t first = t->contents[0], next = t->turns > 1 ? t->contents[1] : g->length;
+    generator_forget(g, first, next - first);
+    for (int64_t i = 1; i < t->turns; i++) t->contents[i - 1] = t->contents[i] - (next - first);
+    t->turns--;
+}
+
+/* Lets the oldest messages go, down to `least` of them, until `needed` tokens and some for an answer have
+ * room. */
+static void make_room(Talk *t, int64_t needed, int64_t least) {
+    const Generator *g = &t->inference.generator;
+    int64_t before = t->turns, wanted = needed + g->window / 4;
+    if (g->length + needed <= g->window) return;
+    while (t->turns > least && g->length + wanted > g->window) forget_oldest(t);
+    if (before > t->turns)
+        fprintf(stderr, "%s(the context of %" PRId64 " tokens is full: the oldest %s gone)\n",
+                least ? "\n" : "", g->window, // an answer that goes on left the cursor behind a word
+                before - t->turns == 1 ? "message and its answer are" : "messages and their answers are");
+}
+
+static void add_turn(Talk *t, int64_t content) {
+    t->contents = memory_grow(t->contents, &t->room, t->turns + 1, sizeof *t->contents);
+    t->contents[t->turns++] = content;
+}
+
+/* The first message, with what stands before it. */
+static Status begin(Talk *t, ChatMessage message, TokenList *ids, int64_t *content) {
+    const char *system = t->own->system;
+    const ChatMessage both[] = {{ROLE_SYSTEM, system, (int64_t)strlen(system)}, message};
+    int64_t given = *system != 0;
+    return chat_encode(&t->chat, both + !given, 1 + given, true, ids, content);
+}
+
+/* Puts a message into the window; *taken is false where it is too long. */
+static Status take_message(Talk *t, TokenList *ids, bool *taken) {
+    Generator *g = &t->inference.generator;
+    ChatMessage message = {ROLE_USER, (const char *)t->line.bytes, t->line.count};
+    bool first = g->length == 0;
+    int64_t content;
+    TRY(first ? begin(t, message, ids, &content)
+              : chat_encode_next(&t->chat, &message, t->ended, ids, &content));
+    if (!first) make_room(t, ids->count + 1, 0);    // and one of the answer
+    int64_t from = first || t->turns ? 0 : content; // what stands before the content is still there
+    *taken = g->length + ids->count - from < g->window;
+    if (!*taken) {
+        fprintf(stderr,
+                "(the message is too long: %sit has %" PRId64 " tokens, and the context %" PRId64 ")\n",
+                first && *t->own->system ? "with the system message " : "", ids->count, g->window);
+        return OK;
+    }
+    add_turn(t, g->length + content - from);
+    return first ? generator_start(g, ids->ids, ids->count)
+                 : generator_append(g, ids->ids + from, ids->count - from);
+}
+
+/* ---- an answer ---- */
+
+static bool ends_answer(const Talk *t, int32_t token) {
+    return token == t->chat.end || end_tokens_hold(&t->session->config.ends, token);
+}
+
+/* Draws the answer's tokens, and prints their text. */
+static Status write_answer(Talk *t, Bytes *text) {
+    Generator *g = &t->inference.generator;
+    TextStream stream = {0};
+    int32_t token;
+    t->ended = false;
+    for (int64_t i = 0; i < t->text->tokens && !signals_take(); i++) {
+        make_room(t, 1, 1);
+        if (g->length == g->window) {
+            fprintf(stderr, "\n(the context of %" PRId64 " tokens is full: the answer ends here)", g->window);
+            break;
+        }
+        TRY(generator_next(&t->inference.ctx, g, t->sampler, &token));
+        t->tokens++;
+        t->ended = token == t->chat.end;
+        if (ends_answer(t, token)) break;
+        tokenizer_stream(t->session->tokenizer, &stream, token, text);
+        TRY(print_text(NULL, text->bytes, text->count));
+        text->count = 0;
+    }
+    tokenizer_stream_end(&stream, text);
+    bytes_put(text, "\n", 1);
+    return print_text(NULL, text->bytes, text->count);
+}
+
+static Status answer(Talk *t) {
+    TokenList ids = {0};
+    Bytes text = {0};
+    bool taken = false;
+    double start = device_clock();
+    Status status = take_message(t, &ids, &taken);
+    if (!status && taken) status = write_answer(t, &text);
+    t->seconds += device_clock() - start;
+    token_list_free(&ids);
+    memory_free(text.bytes);
+    return status;
+}
+
+/* ---- the conversation ---- */
+
+/* Reads a line without its end; false at the end of the input, or at Ctrl-C. */
+static bool read_line(Bytes *line) {
+    int c;
+    line->count = 0;
+    while ((c = getchar()) != EOF && c != '\n') bytes_put(line, &(char){(char)c}, 1);
+    if (line->count && line->bytes[line->count - 1] == '\r') line->count--;
+    return !signals_take() && (c != EOF || line->count);
+}
+
+static Status converse(Talk *t) {
+    bool asks = isatty(STDIN_FILENO);
+    for (;;) {
+        if (asks) fprintf(stderr, "> ");
+        if (!read_line(&t->line)) break;
+        if (t->line.count) TRY(answer(t));
+    }
+    if (asks) fprintf(stderr, "\n");
+    if (!t->options->quiet && t->tokens)
+        fprintf(stderr, "%" PRId64 " tokens in %.2f s (%.0f tok/s)\n", t->tokens, t->seconds,
+                (double)t->tokens / t->seconds);
+    return OK;
+}
+
+static Status open_talk(Talk *t) {
+    const Session *s = t->session;
+    Inference *in = &t->inference;
+    int64_t wanted = t->text->context ? t->text->context : CHAT_WINDOW;
+    TRY(chat_open(s->tokenizer, t->own->template, &t->chat));
+    TRY(inference_open(in, s->device, &s->config, true));
+    session_prepare(s, &in->ctx);
+    in->use = INFERENCE_GENERATE;
+    in->generator.window = wanted < s->config.context ? wanted : s->config.context;
+    TRY(inference_measure(in, NULL));
+    TRY(inference_allocate(in));
+    TRY(session_load(s, &in->ctx, &in->model.parameters, (uint64_t)t->options->seed));
+    return sampler_open(s->config.vocab, &t->sampling, &t->sampler);
+}
+
+Status chat_converse(Session *session, const InferOptions *options, const OptionSet *set) {
+    Talk t = {.session = session,
+              .options = options,
+              .own = options_values(set, &chat_infer),
+              .text = options_values(set, &text_infer),
+              .sampling = text_sampler(options, set)};
+    TRY(text_check_model(session, options, set, "chat"));
+    Status status = open_talk(&t);
+    if (!status) signals_catch_interrupt();
+    if (!status) status = converse(&t);
+    sampler_close(t.sampler);
+    if (t.inference.ctx.device) inference_close(&t.inference);
+    chat_close(&t.chat);
+    memory_free(t.line.bytes);
+    memory_free(t.contents);
+    return status;
+}

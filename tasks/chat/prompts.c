@@ -1,0 +1,202 @@
+#include "tasks/chat/infer.h"
+
+#include "base/json_writer.h"
+#include "base/memory.h"
+#include "tasks/chat/chat_json.h"
+#include "tasks/text/infer.h"
+#include "data/end_tokens.h"
+#include "data/json_lines.h"
+#include "data/text_stream.h"
+#include "run/batch_generator.h"
+#include "run/plan.h"
+#include "run/print_text.h"
+#include "run/stream_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A line. */
+typedef struct {
+    int64_t number, first, length; // its number, from 0; its tokens: Job.tokens[first, first + length)
+    TokenList text;                // the same, and the answer
+    bool ended;
+} Prompt;
+
+typedef struct {
+    const Session *session;
+    const InferOptions *options;
+    const ChatInfer *own;
+    int64_t most; // tokens of an answer
+    SamplerOptions sampling;
+    Chat chat; // opened by the first line with messages
+    ChatMessages messages;
+    TokenList tokens;
+    Prompt *prompts; // (count) the shortest first
+    int64_t count, room;
+    Ctx ctx;
+    Transformer model;
+    BatchGenerator generator;
+} Job;
+
+/* ---- reading ---- */
+
+static Status read_messages(Job *job, const json_t *object) {
+    int64_t content;
+    if (!job->chat.tokenizer) TRY(chat_open(job->session->tokenizer, job->own->template, &job->chat));
+    TRY(chat_read_messages(object, &job->messages));
+    return chat_encode(&job->chat, job->messages.list, job->messages.count, true, &job->tokens, &content);
+}
+
+static Status read_text(Job *job, const json_t *object) {
+    TextOptions text = {0};
+    TRY(json_line_text(object, "prompt", &text.prompt, &text.prompt_length));
+    return stream_text_prompt(job->session->tokenizer, &text, &job->tokens);
+}
+
+static Status read_prompt(void *context, const json_t *object) {
+    Job *job = context;
+    int64_t first = job->tokens.count, most = job->session->config.context;
+    TRY(json_object_get(object, "messages") ? read_messages(job, object) : read_text(job, object));
+    int64_t length = job->tokens.count - first;
+    if (length >= most)
+        return fail(ERROR_FORMAT, "the prompt has %" PRId64 " tokens, and the model's context is %" PRId64,
+                    length, most);
+    job->prompts = memory_grow(job->prompts, &job->room, job->count + 1, sizeof *job->prompts);
+    job->prompts[job->count] = (Prompt){.number = job->count, .first = first, .length = length};
+    job->count++;
+    return OK;
+}
+
+static int by_length(const void *left, const void *right) {
+    const Prompt *a = left, *b = right;
+    if (a->length != b->length) return a->length < b->length ? -1 : 1;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+static int by_number(const void *left, const void *right) {
+    const Prompt *a = left, *b = right;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+/* ---- running ---- */
+
+static Status rehearse(Ctx *ctx, void *program) {
+    Job *job = program;
+    TRY(transformer_take(ctx, &job->model, false));
+    return batch_generator_take(ctx, &job->generator);
+}
+
+static Status prepare(Job *job) {
+    const Session *s = job->session;
+    const InferOptions *o = job->options;
+    int64_t window = job->prompts[job->count - 1].length + job->most;
+    if (window > s->config.context) window = s->config.context;
+    ctx_open(&job->ctx, s->device);
+    session_prepare(s, &job->ctx);
+    TRY(transformer_open(&s->config, &job->model));
+    batch_generator_open(&job->model, o->batch < job->count ? o->batch : job->count, window, &job->generator);
+    TRY(plan_measure(&job->ctx, rehearse, job, NULL));
+    TRY(plan_allocate(&job->ctx));
+    TRY(rehearse(&job->ctx, job));
+    return session_load(s, &job->ctx, &job->model.parameters, (uint64_t)o->seed);
+}
+
+static bool ends_text(const void *context, int32_t token) {
+    const Job *job = context;
+    const EndTokens *ends = &job->session->config.ends;
+    if (job->chat.tokenizer && token == job->chat.end) return true;
+    return ends->count ? end_tokens_hold(ends, token)
+                       : token == tokenizer_end_of_text(job->session->tokenizer);
+}
+
+/* Every prompt draws by its number: whatever it is in a batch with, it gets the same answer. */
+static Status open_rows(const Job *job, const Prompt *prompts, int64_t count, BatchRow *rows) {
+    for (int64_t i = 0; i < count; i++) {
+        SamplerOptions sampling = job->sampling;
+        sampling.sequence = (uint64_t)prompts[i].number;
+        rows[i].prompt = prompts[i].length;
+        for (int64_t t = 0; t < prompts[i].length; t++)
+            token_list_add(&rows[i].text, job->tokens.ids[prompts[i].first + t]);
+        TRY(sampler_open(job->session->config.vocab, &sampling, &rows[i].sampler));
+    }
+    return OK;
+}
+
+static Status run_batch(Job *job, Prompt *prompts, int64_t count) {
+    BatchRow *rows = memory_array((size_t)count, sizeof *rows);
+    Status status = open_rows(job, prompts, count, rows);
+    if (!status)
+        status = batch_generator_run(&job->ctx, &job->generator, rows, count, job->most, ends_text, job);
+    for (int64_t i = 0; i < count; i++) {
+        prompts[i].text = rows[i].text;
+        prompts[i].ended = rows[i].ended;
+        sampler_close(rows[i].sampler);
+    }
+    memory_free(rows);
+    return status;
+}
+
+/* ---- writing ---- */
+
+static void write_answer(const Job *job, const Prompt *prompt, JsonWriter *w) {
+    Bytes text = {0};
+    TextStream stream = {.begun = !job->chat.tokenizer};
+    for (int64_t i = prompt->length; i < prompt->text.count; i++)
+        tokenizer_stream(job->session->tokenizer, &stream, prompt->text.ids[i], &text);
+    tokenizer_stream_end(&stream, &text);
+    json_write_open(w, '{');
+    json_write_key(w, "text");
+    json_write_string(w, (const char *)text.bytes, text.count);
+    json_member_integer(w, "tokens", prompt->text.count - prompt->length);
+    json_write_key(w, "ended");
+    json_write_boolean(w, prompt->ended);
+    json_write_close(w, '}');
+    memory_free(text.bytes);
+}
+
+static Status write_answers(Job *job) {
+    JsonWriter w = {0};
+    Status status = OK;
+    qsort(job->prompts, (size_t)job->count, sizeof *job->prompts, by_number);
+    for (int64_t i = 0; i < job->count && !status; i++) {
+        json_writer_clear(&w);
+        write_answer(job, &job->prompts[i], &w);
+        status = print_text(NULL, w.text, (int64_t)w.length);
+        if (!status) status = print_text(NULL, "\n", 1);
+    }
+    json_writer_free(&w);
+    return status;
+}
+
+static Status run_all(Job *job) {
+    TRY(json_lines_read(job->own->prompts, read_prompt, job));
+    if (!job->count) return fail(ERROR_FORMAT, "%s has no prompts", job->own->prompts);
+    qsort(job->prompts, (size_t)job->count, sizeof *job->prompts, by_length);
+    TRY(prepare(job));
+    for (int64_t first = 0, count; first < job->count; first += count) {
+        count = job->count - first < job->generator.rows ? job->count - first : job->generator.rows;
+        TRY(run_batch(job, job->prompts + first, count));
+    }
+    return write_answers(job);
+}
+
+Status chat_answer_prompts(Session *session, const InferOptions *options, const OptionSet *set) {
+    const TextInfer *text = options_values(set, &text_infer);
+    Job job = {.session = session,
+               .options = options,
+               .own = options_values(set, &chat_infer),
+               .most = text->tokens,
+               .sampling = text_sampler(options, set)};
+    TRY(text_check_model(session, options, set, "prompts"));
+    Status status = run_all(&job);
+    for (int64_t i = 0; i < job.count; i++) token_list_free(&job.prompts[i].text);
+    memory_free(job.prompts);
+    memory_free(job.messages.list);
+    token_list_free(&job.tokens);
+    batch_generator_close(&job.generator);
+    transformer_close(&job.model);
+    if (job.ctx.device) ctx_close(&job.ctx);
+    chat_close(&job.chat);
+    return status;
+}

@@ -1,0 +1,33 @@
+#include "tasks/masked/infer.h"
+
+#include "run/option_rows.h"
+
+#define AT(member) .field = offsetof(MaskedInfer, member)
+
+static const Option rows[] = {
+    HEADING("Embeddings and masked tokens, with a BERT"),
+    {TEXT("embed", "FILE", embed), .doc = "embed each line; needs --output"},
+    {TEXT("output", "FILE", output), .written = true, .doc = "write the embeddings as safetensors"},
+    {CHOICE("pooling", "mean|first|pooler", pooling), .doc = "how the tokens' hidden states become one"},
+    {TEXT("fill", "TEXT", fill), .doc = "print the likeliest tokens for each [MASK] in TEXT"},
+};
+
+static const MaskedInfer defaults = {.embed = "", .output = "", .fill = ""};
+
+const OptionTable masked_infer = {rows, sizeof rows / sizeof *rows, &defaults, sizeof defaults};
+
+Status embed_check(const InferOptions *o, const OptionSet *set) {
+    const MaskedInfer *own = options_values(set, &masked_infer);
+    (void)o;
+    if (*own->output) return OK;
+    return fail(ERROR_USAGE, "--embed needs a file to write the embeddings to: --output=FILE");
+}
+
+Status masked_needs_head(const Session *session, const InferOptions *o, const char *asker) {
+    if (session->config.head_transform) return OK;
+    return fail(
+        ERROR_USAGE,
+        "--%s needs a head for masked tokens, and the model in %s has none: --embed needs none, ./train "
+        "--new-head draws one",
+        asker, o->model);
+}

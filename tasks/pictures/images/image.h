@@ -1,0 +1,15 @@
+/* image: pixels in memory, interleaved, row by row. */
+#pragma once
+
+#include "base/memory.h"
+
+typedef struct {
+    uint8_t *pixels; // (height, width, channels), to be freed with image_free
+    int64_t height, width, channels;
+} Image;
+
+/* Leaves it all-zero. */
+static inline void image_free(Image *image) {
+    memory_free(image->pixels);
+    *image = (Image){0};
+}

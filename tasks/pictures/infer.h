@@ -1,0 +1,24 @@
+/* infer: what ./infer can be told about pictures, and does with them. */
+#pragma once
+
+#include "run/infer_options.h"
+#include "run/session.h"
+
+typedef struct {
+    const char *classify;      // a picture, a pattern or a folder
+    const char *attention_map; // PNG file to draw; "": none
+    bool skip_broken;          // pass over pictures that cannot be read
+    int64_t workers;           // threads that decode pictures
+} PicturesInfer;
+
+extern const OptionTable pictures_infer;
+
+/* --classify: prints the likeliest classes of each picture, and writes them as JSON; --attention-map draws
+ * what the class token attends to in the last layer. */
+CHECKED Status classify_pictures(Session *session, const InferOptions *options, const OptionSet *set);
+
+/* --eval: accuracy, mean loss and which classes are taken for which. */
+CHECKED Status evaluate_pictures(Session *session, const InferOptions *options, const OptionSet *set);
+
+/* --embed: hidden states as safetensors, a row for each picture. */
+CHECKED Status embed_pictures(Session *session, const InferOptions *options, const OptionSet *set);

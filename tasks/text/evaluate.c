@@ -1,0 +1,102 @@
+#include "tasks/text/infer.h"
+
+#include "run/print_text.h"
+#include "base/json_writer.h"
+#include "base/memory.h"
+#include "tasks/text/windows.h"
+#include "run/inference.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+typedef struct {
+    double sum;    // of losses, natural logarithm
+    int64_t count; // of tokens
+} Losses;
+
+/* Every window once. The last batch runs on into the next epoch: its targets there do not count. */
+static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
+    int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
+    int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
+    Status status = OK;
+    for (int64_t first = 0; first < windows && !status; first += B) {
+        Batch batch;
+        double sum = 0;
+        int64_t counted = (windows - first < B ? windows - first : B) * T;
+        status = loader_next(loader, &batch);
+        if (status) break;
+        for (int64_t i = 0; i < B * T; i++) targets[i] = i < counted ? batch.targets[i] : -1;
+        status = inference_loss(in, batch.inputs, targets, B, T, &sum);
+        losses->sum += sum;
+        losses->count += counted;
+    }
+    memory_free(targets);
+    return status;
+}
+
+/* `bits` for each byte; NaN where the bytes are not known. */
+static Status write_json(const InferOptions *o, const char *data, int64_t tokens, double mean, double bits) {
+    JsonWriter w = {0};
+    json_write_open(&w, '{');
+    json_member_text(&w, "data", data);
+    json_member_integer(&w, "tokens", tokens);
+    json_member_number(&w, "loss", mean);
+    json_member_number(&w, "perplexity", exp(mean));
+    json_member_number(&w, "bits_per_byte", bits);
+    json_write_close(&w, '}');
+    Status status = json_writer_save(&w, o->json);
+    json_writer_free(&w);
+    return status;
+}
+
+static Status report(const InferOptions *o, const char *data, const Losses *losses,
+                     const TokenSource *source) {
+    double mean = losses->sum / (double)losses->count, bits = NAN;
+    int64_t bytes = tokens_text_bytes(source);
+    if (bytes > 0) bits = mean / log(2.0) * (double)tokens_count(source) / (double)bytes;
+    print_name(data, stdout);
+    printf(": %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", losses->count, mean, exp(mean));
+    if (bytes > 0) printf(", %.4f bits per byte", bits);
+    printf("\n");
+    if (*o->json) TRY(write_json(o, data, losses->count, mean, bits));
+    if (tokens_raw(source) && !o->quiet) {
+        print_name(tokens_raw(source), stderr);
+        fprintf(stderr, " is read as plain text: its keys, quotes and commas count, too\n");
+    }
+    if (isfinite(mean)) return OK;
+    return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", data);
+}
+
+static Status run(const Session *s, const InferOptions *o, const char *data, TokenSource *source,
+                  Inference *in) {
+    const LoaderOptions options = {.batch = o->batch, .seq = o->seq};
+    Loader *loader = NULL;
+    Losses losses = {0};
+    TRY(inference_open(in, s->device, &s->config, true));
+    session_prepare(s, &in->ctx);
+    in->use = INFERENCE_LOSS;
+    in->batch = o->batch;
+    in->seq = o->seq;
+    TRY(inference_measure(in, NULL));
+    TRY(inference_allocate(in));
+    TRY(session_load(s, &in->ctx, &in->model.parameters, (uint64_t)o->seed));
+    TRY(loader_open_windows(&options, source, &loader));
+    Status status = sum_losses(in, loader, &losses);
+    loader_close(loader);
+    return status ? status : report(o, data, &losses, source);
+}
+
+Status evaluate_text(Session *session, const InferOptions *options, const OptionSet *set) {
+    const TextInfer *own = options_values(set, &text_infer);
+    const TokenOptions tokens = {
+        .tokenizer = session->tokenizer, .vocab = session->config.vocab, .field = own->field};
+    TokenSource *source = NULL;
+    TRY(tokens_open(own->eval, &tokens, &source));
+    Inference *in = memory_allocate(sizeof *in); /* the model must stay where it is */
+    Status status = run(session, options, own->eval, source, in);
+    inference_close(in);
+    memory_free(in);
+    tokens_close(source);
+    return status;
+}

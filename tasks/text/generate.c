@@ -1,0 +1,112 @@
+/* ./infer --prompt: a text is written on. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "run/inference.h"
+#include "run/print_text.h"
+#include "run/stream_text.h"
+#include "run/text_profile.h"
+#include "tasks/text/infer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PROMPT_LIMIT = 64 << 20 }; // bytes
+
+typedef struct {
+    Session *session;
+    const InferOptions *options;
+    const OptionSet *set;
+    const TextInfer *own;
+    Inference inference;
+    Peaks peaks;
+} Job;
+
+static Status read_prompt(const char *option, char **prompt, int64_t *length) {
+    if (strcmp(option, "-") == 0) return file_read("/dev/stdin", PROMPT_LIMIT, prompt, length);
+    *prompt = memory_text(option);
+    *length = (int64_t)strlen(option);
+    return OK;
+}
+
+/* Memory for a text of `window` tokens, with --compare in either form; then weights. */
+static Status prepare(Job *job, int64_t window) {
+    Inference *in = &job->inference;
+    const InferOptions *o = job->options;
+    const Session *s = job->session;
+    TRY(inference_open(in, s->device, &s->config, !job->own->no_cache));
+    session_prepare(s, &in->ctx);
+    in->use = INFERENCE_GENERATE;
+    in->generator.window = window;
+    if (*o->profiling.window) TRY(compute_options_peaks(&o->compute, job->set, &in->ctx, &job->peaks));
+    if (o->compare) {
+        in->ctx.fuses = 0;
+        TRY(inference_measure(in, NULL));
+        in->ctx.fuses = s->fuses;
+    }
+    TRY(inference_measure(in, NULL));
+    TRY(inference_allocate(in));
+    return session_load(s, &in->ctx, &in->model.parameters, (uint64_t)o->seed);
+}
+
+static Status write_on(Job *job, const TextOptions *options, TextStats *stats) {
+    const InferOptions *o = job->options;
+    Inference *in = &job->inference;
+    Tokenizer *tokenizer = job->session->tokenizer;
+    const TextProfile profile = {.session = job->session,
+                                 .options = &o->profiling,
+                                 .peaks = &job->peaks,
+                                 .compare = o->compare,
+                                 .file = o->quiet ? NULL : stderr};
+    if (*o->profiling.window)
+        return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, NULL, stats);
+    TRY(stream_text(&in->ctx, &in->generator, tokenizer, options, print_text, NULL, stats));
+    return print_text(NULL, "\n", 1);
+}
+
+static void print_speed(const TextInfer *own, const TextStats *stats) {
+    double prefill = stats->prefill_seconds, decode = stats->decode_seconds;
+    fprintf(stderr,
+            "prefill %" PRId64 " tokens in %.2f ms (%.0f tok/s); decode %" PRId64 " tokens in %.2f ms (%.0f "
+            "tok/s)%s\n",
+            stats->prompt_tokens, 1e3 * prefill, prefill > 0 ? (double)stats->prompt_tokens / prefill : 0,
+            stats->tokens, 1e3 * decode,
+            stats->tokens > 1 && decode > 0 ? (double)(stats->tokens - 1) / decode : 0,
+            own->no_cache ? ", without a cache" : "");
+}
+
+/* The window is --context, or else the prompt and the tokens asked for. */
+static Status run(Job *job) {
+    const InferOptions *o = job->options;
+    const TextInfer *own = job->own;
+    OWNED char *prompt = NULL;
+    TextStats stats;
+    TextOptions options = {.tokens = own->tokens, .stop = own->stop, .sampler = text_sampler(o, job->set)};
+    int64_t window = own->context;
+    TRY(text_check_model(job->session, o, job->set, "prompt"));
+    TRY(read_prompt(own->prompt, &prompt, &options.prompt_length));
+    options.prompt = prompt;
+    if (!window) TRY(stream_text_window(job->session->tokenizer, &options, &job->session->config, &window));
+    TRY(prepare(job, window));
+    if (!o->quiet) TRY(print_text(NULL, prompt, options.prompt_length));
+    TRY(write_on(job, &options, &stats));
+    if (stats.left_out)
+        fprintf(stderr,
+                "PROMPT CUT: of its %" PRId64 " tokens only the last %" PRId64
+                " were read, which is the context\n",
+                stats.left_out + stats.prompt_tokens, stats.prompt_tokens);
+    if (!o->quiet) print_speed(own, &stats);
+    return OK;
+}
+
+Status generate_text(Session *session, const InferOptions *options, const OptionSet *set) {
+    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
+    job->session = session;
+    job->options = options;
+    job->set = set;
+    job->own = options_values(set, &text_infer);
+    Status status = run(job);
+    inference_close(&job->inference);
+    memory_free(job);
+    return status;
+}
