@@ -170,7 +170,7 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     /* A resumed run counts on from the same step, and so draws the same masks. */
     int64_t number = t->ctx.step * step_batches(t) + rank_of(t) * t->accum + index;
     int32_t draw = (int32_t)(uint32_t)number;
-    scope_begin(&t->ctx, "reader");
+    scope_begin_phase(&t->ctx, PHASE_READER);
     TRY(fetch(source, index, &batch));
     if (t->ctx.recorder && batch.worker)
         record_reading(t->ctx.recorder, &(RecordReading){batch.worker, batch.begun, batch.done});
