@@ -48,7 +48,7 @@ static Tensor tokens_view(const Generator *g, int64_t count) {
 
 /* The logits of the last of `count` tokens that lie in g->tokens. */
 static Status run_stack(Ctx *ctx, Generator *g, int64_t count) {
-    if (count == 1 && g->cached && transformer_decodes(ctx, g->model))
+    if (count == 1 && g->cached)
         return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), &g->cache,
                                   g->logits);
     const DeviceBatch inputs = {.tokens = tokens_view(g, count)};
