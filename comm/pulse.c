@@ -226,7 +226,7 @@ static void *run(void *argument) {
         say_all(l, SAYS_ALIVE, OK);
     }
     memory_free(waits);
-    if (ending) return NULL;
+    if (!l->verdict) return NULL;
     part(l, l->base.rank == 0 ? SAYS_VERDICT : SAYS_END, l->verdict);
     (void)ends(l, &ending);
     if (!ending && l->watch.lost)

@@ -182,7 +182,7 @@ static double tokens_at(const TraceRun *run, const double *tokens, int64_t count
 }
 
 const char *trace_unit(const TraceRun *run) {
-    return run->unit ? run->unit : "tokens";
+    return run->unit && *run->unit ? run->unit : "tokens";
 }
 
 double trace_step_tokens(const TraceRun *run, int64_t i) {
@@ -265,15 +265,6 @@ Status trace_finish(Trace *t) {
 int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind) {
     while (event >= 0 && trace->events[event].kind != kind) event = trace->events[event].parent;
     return event;
-}
-
-bool trace_is_own(const TraceEvent *e) {
-    static const char *const ours[] = {"step",          "sample",   "search",  "encode",
-                                       "decoding step", "reader",   "forward", "backward",
-                                       "optimizer",     "exchange", "graph",   "read a batch"};
-    bool own = e->kind == TRACE_SCOPE && e->layer < 0;
-    for (size_t i = 0; i < sizeof ours / sizeof *ours && own; i++) own = strcmp(e->name, ours[i]) != 0;
-    return own;
 }
 
 double trace_steps_ns(const Trace *t) {

@@ -136,7 +136,7 @@ static Status layer(Token *t) {
     t->ctx->layer = t->l->number;
     TRY(residual_begin_block(t->ctx, &t->x, false));
     ArenaMark mark = arena_mark(scratch);
-    scope_begin(t->ctx, t->l->name);
+    scope_begin_part(t->ctx, t->l->name);
     TRY(branch(t, "norm1", &t->l->norm1, self_attention));
     if (!tensor_empty(t->l->memory)) TRY(branch(t, "cross norm", &t->l->cross_norm, cross_attention));
     t->x.closing = true;
