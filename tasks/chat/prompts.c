@@ -8,7 +8,7 @@
 #include "data/json_lines.h"
 #include "data/text_stream.h"
 #include "run/batch_generator.h"
-#include "run/plan.h"
+#include "run/runner.h"
 #include "run/print_text.h"
 #include "tasks/text/stream_text.h"
 
@@ -92,14 +92,9 @@ static Status prepare(Job *job) {
     const InferOptions *o = job->options;
     int64_t window = job->prompts[job->count - 1].length + job->most;
     if (window > s->config.context) window = s->config.context;
-    ctx_open(&job->ctx, s->device);
-    session_prepare(s, &job->ctx);
-    TRY(transformer_open(&s->config, &job->model));
+    TRY(runner_open(s, &job->ctx, &job->model));
     batch_generator_open(&job->model, o->batch < job->count ? o->batch : job->count, window, &job->generator);
-    TRY(plan_measure(&job->ctx, rehearse, job, NULL));
-    TRY(plan_allocate(&job->ctx));
-    TRY(rehearse(&job->ctx, job));
-    return session_load(s, &job->ctx, &job->model.parameters, (uint64_t)o->seed);
+    return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed});
 }
 
 static bool ends_text(const void *context, int32_t token) {
