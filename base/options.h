@@ -1,5 +1,5 @@
-/* options: a program's options as one table, read from the command line (argp) and from a JSON file. The
- * table says everything once: --help, validation, --config and --print-config follow from it. */
+/* options: a program's options as tables of rows, read from the command line and from a JSON file. The
+ * rows say everything once: --help, validation, --config and --print-config follow from it. */
 #pragma once
 
 #include "base/status.h"

@@ -1,15 +1,83 @@
-/* What follows from a table besides the help: a manual page, and completion in shells. Programs are installed
- * under the name "fusebox-PROGRAM". */
+/* What follows from the tables: the help, a manual page, and completion in shells. Programs are installed under
+ * the name "fusebox-PROGRAM". */
 #include "base/options_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { DEFAULT_TEXT = 64 };
+enum { DEFAULT_TEXT = 64, DOC_TEXT = 240, NAME_TEXT = 120, DOC_COLUMN = 29, USAGE_COLUMN = 12, COLUMNS = 79 };
 
 static const char *argument_of(const Option *option) {
     if (option->kind == OPTION_FLAG) return NULL;
     return option->argument ? option->argument : option->choices;
+}
+
+/* The default as the help shows it; "": none. */
+static const char *default_of(const OptionSet *set, int index, char text[DEFAULT_TEXT]) {
+    const Option *option = &set->table[index];
+    option_text(set, index, text, DEFAULT_TEXT);
+    return option->kind == OPTION_FLAG ? "" : option->default_text ? option->default_text : text;
+}
+
+/* ---- the help ---- */
+
+/* Puts a word behind what ends at `column`, at `indent` or beyond it; returns where the word ends. */
+static int put_word(const char *word, int length, int indent, int column, FILE *file) {
+    if (column >= indent && column + 1 + length > COLUMNS) {
+        fputc('\n', file);
+        column = 0;
+    }
+    int blanks = column < indent ? indent - column : 1;
+    fprintf(file, "%*s%.*s", blanks, "", length, word);
+    return column + blanks + length;
+}
+
+/* "--name=VALUE", or "--name[=VALUE]" where the name alone will do. */
+static int name_text(const Option *option, char text[NAME_TEXT]) {
+    const char *argument = argument_of(option);
+    if (!argument) return snprintf(text, NAME_TEXT, "--%s", option->name);
+    return snprintf(text, NAME_TEXT, option->bare ? "--%s[=%s]" : "--%s=%s", option->name, argument);
+}
+
+static void print_option(const OptionSet *set, int index, FILE *file) {
+    const Option *option = &set->table[index];
+    char name[NAME_TEXT], words[DOC_TEXT], value[DEFAULT_TEXT];
+    const char *shown = default_of(set, index, value);
+    snprintf(words, sizeof words, *shown ? "%s [%s]" : "%s", option->doc, shown);
+    char letter[] = {' ', ' ', '-', option->letter, ',', ' ', 0};
+    int column = (int)sizeof letter - 1 + name_text(option, name);
+    fprintf(file, "%s%s", option->letter ? letter : "      ", name);
+    if (column >= DOC_COLUMN) {
+        fputc('\n', file);
+        column = 0;
+    }
+    for (const char *word = words; *word;) {
+        int length = (int)strcspn(word, " ");
+        column = put_word(word, length, DOC_COLUMN, column, file);
+        word += length + (word[length] == ' ');
+    }
+    fputc('\n', file);
+}
+
+void options_print_help(const OptionSet *set, FILE *file) {
+    fprintf(file, "Usage: %s [OPTION...]\n%s\nDefaults are in [brackets].\n", set->program, set->summary);
+    for (int i = 0; i < set->count; i++)
+        if (set->table[i].name)
+            print_option(set, i, file);
+        else
+            fprintf(file, "\n%s\n", set->table[i].doc);
+}
+
+void options_print_usage(const OptionSet *set, FILE *file) {
+    int column = fprintf(file, "Usage: %s", set->program);
+    for (int i = 0; i < set->count; i++) {
+        char name[NAME_TEXT], word[NAME_TEXT + 2];
+        if (!set->table[i].name) continue;
+        name_text(&set->table[i], name);
+        int length = snprintf(word, sizeof word, "[%s]", name);
+        column = put_word(word, length, USAGE_COLUMN, column, file);
+    }
+    fputc('\n', file);
 }
 
 /* ---- the manual ---- */
@@ -27,8 +95,7 @@ static void put_option(const OptionSet *set, int index, FILE *file) {
     const Option *option = &set->table[index];
     const char *argument = argument_of(option);
     char value[DEFAULT_TEXT];
-    option_text(set, index, value, sizeof value);
-    const char *shown = option->default_text ? option->default_text : value;
+    const char *shown = default_of(set, index, value);
     fputs(".TP\n", file);
     if (option->letter) fprintf(file, "\\fB\\-%c\\fR, ", option->letter);
     fputs("\\fB\\-\\-", file);
@@ -39,7 +106,7 @@ static void put_option(const OptionSet *set, int index, FILE *file) {
     if (argument) fprintf(file, "\\fR%s", option->bare ? "]" : "");
     fputc('\n', file);
     put_roff(option->doc, file);
-    if (option->kind != OPTION_FLAG && *shown) {
+    if (*shown) {
         fputs(" [", file);
         put_roff(shown, file);
         fputc(']', file);
@@ -94,7 +161,7 @@ void options_print_bash(const OptionSet *set, FILE *file) {
         if (set->table[i].name)
             fprintf(file, "--%s%s ", set->table[i].name, argument_of(&set->table[i]) ? "=" : "");
     fprintf(file,
-            "--help --usage --version\" -- \"$word\"))\n"
+            "\" -- \"$word\"))\n"
             "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
             "    return 0\n"
             "}\n"
@@ -113,12 +180,12 @@ static void put_zsh(const char *text, FILE *file) {
 }
 
 void options_print_zsh(const OptionSet *set, FILE *file) {
-    fprintf(file, "#compdef fusebox-%s\n_arguments \\\n", set->program);
+    fprintf(file, "#compdef fusebox-%s\n_arguments", set->program);
     for (int i = 0; i < set->count; i++) {
         const Option *option = &set->table[i];
         const char *argument = argument_of(option);
         if (!option->name) continue;
-        fprintf(file, "    '--%s%s[", option->name, !argument ? "" : option->bare ? "=-" : "=");
+        fprintf(file, " \\\n    '--%s%s[", option->name, !argument ? "" : option->bare ? "=-" : "=");
         put_zsh(option->doc, file);
         fputc(']', file);
         if (argument) fprintf(file, "%s", option->bare ? "::" : ":");
@@ -130,8 +197,7 @@ void options_print_zsh(const OptionSet *set, FILE *file) {
         } else if (argument) {
             fputs(":_files", file);
         }
-        fputs("' \\\n", file);
+        fputc('\'', file);
     }
-    fputs("    '--help[print the help]' '--usage[print the usage in short]' '--version[print the version]'\n",
-          file);
+    fputc('\n', file);
 }

@@ -18,7 +18,9 @@ void option_write_json(const OptionSet *set, int index, JsonWriter *writer);
 /* The option's index in the table, or -1. */
 int option_find(const OptionSet *set, const char *name);
 
-/* A manual page in roff; completion for bash and for zsh, of the program's name as it is installed. */
+/* --help and --usage; a manual page in roff; completion for bash and for zsh, of the program's name as it is installed. */
+void options_print_help(const OptionSet *set, FILE *file);
+void options_print_usage(const OptionSet *set, FILE *file);
 void options_print_manual(const OptionSet *set, FILE *file);
 void options_print_bash(const OptionSet *set, FILE *file);
 void options_print_zsh(const OptionSet *set, FILE *file);

@@ -233,6 +233,39 @@ static void test_help(void **state) {
     options_close(&set);
 }
 
+/* Several tables are one set; the values of one may be the set's own, and are the defaults at first. */
+static void tables_add_up(void **state) {
+    (void)state;
+    typedef struct {
+        int64_t depth;
+        const char *name;
+    } More;
+    static const Option rows[] = {
+        {OPTION_HEADING, .doc = "More"},
+        {OPTION_INTEGER, "depth", .argument = "N", .doc = "down", .most = 9, .field = offsetof(More, depth)},
+        {OPTION_TEXT, "name", .argument = "TEXT", .doc = "a word", .field = offsetof(More, name)}};
+    static const More first = {3, ""};
+    static const OptionTable more = {rows, 3, &first, sizeof first};
+    OptionSet set;
+    Values v;
+    char text[8000];
+    bool printed;
+    open_set(&set, &v);
+    options_add(&set, &more, NULL);
+    const More *own = options_values(&set, &more);
+    assert_int_equal(own->depth, 3);
+    CAPTURE(text, assert_null(options_parse(&set, 2, (char *[]){"program", "--help", NULL}, &printed)));
+    assert_true(printed && strstr(text, "\nMore\n      --depth=N              down [3]\n"));
+    assert_true(options_zero(&set, "quiet") && !options_zero(&set, "depth") && !options_say(&set, "name"));
+    assert_null(parse(&set, "--depth=0 --batch=2 --name=x"));
+    assert_true(own->depth == 0 && v.batch == 2 && options_given(&set, "depth"));
+    assert_true(options_zero(&set, "depth") && options_say(&set, "name") && !options_zero(&set, "name"));
+    char *json = options_json(&set, false);
+    assert_non_null(strstr(json, "\"depth\":0,\"name\":\"x\""));
+    memory_free(json);
+    options_close(&set);
+}
+
 /* ---- configuration files ---- */
 
 static Status read_text_by(Status (*read_file)(OptionSet *, const char *), OptionSet *set, const char *json) {
@@ -372,15 +405,11 @@ static void test_round_trip(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_bad_numbers),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_bad_file),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_travelling_file),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_unknown),    cmocka_unit_test(test_bad_numbers),
+        cmocka_unit_test(test_help),       cmocka_unit_test(tables_add_up),
+        cmocka_unit_test(test_file),       cmocka_unit_test(test_bad_file),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_travelling_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
