@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds. What would wait for ever ends after PATIENCE; what an event ends is over before SOON, on a busy machine
- * too. */
+/* Seconds. What would wait for ever ends after PATIENCE; what an event ends is over before SOON, on a busy
+ * machine too. */
 enum { RANKS = 3, PATIENCE = 120, SOON = 60, COUNT = 16 };
 
 /* What the processes of a test have in common. */
@@ -256,6 +256,7 @@ static struct {
     int wrong;      // the rank that does something else
     char what;      // 'k'illed, 's'topped, 'h'angs, 'f'ails
     double timeout; // of the watch
+    double slow;    // seconds that it takes for step 2
 } watch;
 
 static void on_lost(void *user, Status status) {
@@ -283,6 +284,7 @@ static int steps(int rank, Board *board) {
     char all[RANKS];
     for (int step = 1; step <= 4 && !status; step++) {
         pulse_step(pulse, step);
+        if (step == 2 && rank == watch.wrong) wait_seconds(watch.slow);
         if (step == 3 && rank == watch.wrong) {
             wait_seconds(0.6); // the others hear of the step before
             if (watch.what == 'k') (void)kill(getpid(), SIGKILL);
@@ -306,8 +308,8 @@ static void expect_told(int rank, const char *part) {
         fail_msg("rank %d: \"%s\" is not in: %s", rank, part, shared->said[rank]);
 }
 
-/* Where all end, nobody waits the two seconds that others may take to part. A busy machine may delay a run as long, so
- * one of several has to be quick. */
+/* Where all end, nobody waits the two seconds that others may take to part. A busy machine may delay a run as
+ * long, so one of several has to be quick. */
 static void test_parting(void **state) {
     double fastest = PATIENCE;
     watch.wrong = -1;
@@ -357,6 +359,27 @@ static void test_watch(void **state) {
     }
 }
 
+/* A step may take three times as long as the slowest of the last ones, where that is more than PULSE_LEAST.
+ * */
+static void test_slow_steps(void **state) {
+    double limit = 0;
+    watch.wrong = 1;
+    watch.what = 'h';
+    watch.timeout = 0;
+    watch.slow = 4;
+    const Ran ran = run_launcher(*state, steps, 2);
+    watch.slow = 0;
+    assert_int_equal(ran.code, ERROR_DEVICE);
+    for (int rank = 0; rank < RANKS; rank += 2) {
+        expect_told(rank, "rank 1 on ");
+        const char *said = strstr(shared->said[rank], "has waited longer than ");
+        if (!said || sscanf(said, "has waited longer than %lf s", &limit) != 1)
+            fail_msg("no limit in: %s", shared->said[rank]);
+        assert_true(limit > 3 * 4 - 0.1 && limit < 3 * 4 + 3); // a busy machine may have taken longer
+    }
+    expect_nobody();
+}
+
 /* One rank ends before the others, which needs nobody's answer, and is not missed. */
 static int ends_early(int rank, Board *board) {
     Identity identity;
@@ -402,8 +425,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_good_end),       IN_FOLDER(test_exit_code), IN_FOLDER(test_killed_rank),
         IN_FOLDER(test_clinging_ranks), IN_FOLDER(test_signals),   IN_FOLDER(test_killed_launcher),
-        IN_FOLDER(test_parting),        IN_FOLDER(test_watch),     IN_FOLDER(test_early_end),
-        IN_FOLDER(test_gpu_count),
+        IN_FOLDER(test_parting),        IN_FOLDER(test_watch),     IN_FOLDER(test_slow_steps),
+        IN_FOLDER(test_early_end),      IN_FOLDER(test_gpu_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
