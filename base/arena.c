@@ -13,7 +13,7 @@ void arena_restart_peak(Arena *arena) {
     arena->at_peak_count = arena->count;
 }
 
-Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
+Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
     int64_t count = shape_count(shape);
     size_t bytes, padded;
     size_t behind = (arena->canaries ? (size_t)ARENA_CANARY_BYTES : 0) + ARENA_ALIGNMENT - 1;
@@ -31,6 +31,7 @@ Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tens
     snprintf(entry->name, sizeof entry->name, "%s", name);
     entry->offset = arena->used;
     entry->bytes = bytes;
+    entry->kind = kind;
     *tensor = tensor_view((void *)((uintptr_t)arena->base + arena->used), dtype, shape);
     arena->used = end;
     if (end > arena->peak) arena_restart_peak(arena);

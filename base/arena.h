@@ -13,6 +13,7 @@ enum { ARENA_ALIGNMENT = 256, ARENA_CANARY_BYTES = 256, ARENA_CANARY_BYTE = 0xC5
 typedef struct {
     char name[ARENA_NAME_BYTES]; // "block.3.attention.lse"
     size_t offset, bytes;
+    int kind; // as its taker says: ArenaKind, kernels/ctx.h
 } ArenaEntry;
 
 typedef struct {
@@ -36,7 +37,7 @@ typedef struct {
 
 /* Takes the next tensor. ERROR_MEMORY when the arena's capacity does not suffice or the size overflows. The
  * memory is not cleared. While counting, the tensor's data is an offset that must not be followed. */
-CHECKED Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
+CHECKED Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
 
 /* Forgets the peak: from now on it is that of what lies there now and of what follows. */
 void arena_restart_peak(Arena *arena);

@@ -1,7 +1,6 @@
 #include "comm/comm_internal.h"
 
 #include "base/memory.h"
-#include "comm/board.h"
 #include "comm/rendezvous.h"
 
 #include <inttypes.h>
@@ -154,7 +153,6 @@ Status comm_open(const CommSetup *setup, Comm **comm) {
     c->local_rank = r ? r->local_rank : 0;
     c->device = setup->device;
     c->rendezvous = r;
-    c->board = setup->board;
     return OK;
 }
 
@@ -187,7 +185,7 @@ static Status enter(Comm *comm, Collective which, Tensor whole, bool sums) {
                     dtype_name(whole.dtype));
     comm->totals[which].calls++;
     comm->totals[which].bytes += (double)tensor_bytes(whole);
-    board_note(comm->board, true, "%s of %" PRId64 " %s", names[which], tensor_count(whole),
+    pulse_note(comm->rendezvous, "%s of %" PRId64 " %s", names[which], tensor_count(whole),
                dtype_name(whole.dtype));
     return OK;
 }
@@ -260,7 +258,7 @@ Status comm_sum(Comm *comm, Tensor whole, Tensor arrivals) {
 }
 
 Status comm_barrier(Comm *comm) {
-    board_note(comm->board, true, "barrier");
+    pulse_note(comm->rendezvous, "barrier");
     return comm->engine->barrier(comm);
 }
 

@@ -27,7 +27,6 @@
 __BEGIN_DECLS
 
 struct Rendezvous; // rendezvous.h
-struct Board;      // board.h
 struct CommEngine; // comm_internal.h
 
 /* The device's own stream, in which its kernels run, or the communicator's, which runs beside it. Work of one
@@ -56,14 +55,12 @@ typedef struct Comm {
     bool posts;      // comm_scatter and comm_spread leave the kernels beside them alone
     Device *device;
     struct Rendezvous *rendezvous;
-    struct Board *board; // where each collective is noted, or NULL
     CommTotal totals[COLLECTIVE_COUNT];
 } Comm;
 
 typedef struct {
     Device *device;
     struct Rendezvous *rendezvous; // NULL: one rank. It must outlive the communicator
-    struct Board *board;           // may be NULL
     /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; between GPUs of one host that reach each
      * other's memory peer, else nccl. */
     const char *engine;

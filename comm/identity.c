@@ -1,10 +1,19 @@
 #include "comm/identity.h"
 
+#include "base/directories.h"
+#include "base/memory.h"
+
 #include <ctype.h>
-#include <stdbool.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { RANKS_MOST = 1 << 20, FIRST_PORT = 20000, PORTS = 12000, PORT_MOST = 65535 };
 
@@ -54,126 +63,141 @@ static Status number(const char *name, long least, long most, int *value) {
     return OK;
 }
 
+/* ---- what only this run's ranks know ---- */
+
+Status identity_random(uint64_t *token) {
+    if (getrandom(token, sizeof *token, 0) == sizeof *token) return OK;
+    return fail(ERROR_DEVICE, "no random numbers for the run's token: %s", strerror(errno));
+}
+
 /* FNV-1a (Fowler, Noll, Vo). */
 static uint64_t hash_text(uint64_t hash, const char *text) {
     for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
     return (hash ^ 0xff) * 0x100000001b3u; // between one text and the next
 }
 
-/* What tells one run from another: the named variables, and one that a user may set. */
-static uint64_t token_of(const Identity *identity, const char *const *names) {
-    uint64_t hash = hash_text(0xcbf29ce484222325u, identity->starter);
-    for (; *names; names++) hash = hash_text(hash, variable(*names));
-    return hash_text(hash, variable("FUSEBOX_TOKEN"));
-}
-
-static Status set_host(Identity *identity, const char *name, const char *text) {
-    size_t length = strlen(text);
-    if (length >= sizeof identity->host)
-        return fail(ERROR_USAGE, "%s=%s: this is too long for a host's name", name, text);
-    memcpy(identity->host, text, length + 1);
-    return OK;
-}
-
-/* MASTER_ADDR and MASTER_PORT where the starter does not set them, but a user may. Without a port one follows
- * from the token. */
-static Status read_master(Identity *identity) {
-    if (variable("MASTER_ADDR")) TRY(set_host(identity, "MASTER_ADDR", variable("MASTER_ADDR")));
-    identity->port = FIRST_PORT + (int)(identity->token % PORTS);
-    return variable("MASTER_PORT") ? number("MASTER_PORT", 1, PORT_MOST, &identity->port) : OK;
-}
-
-static Status read_rank(Identity *identity, const char *rank, const char *size, const char *local) {
-    TRY(number(size, 1, RANKS_MOST, &identity->size));
-    TRY(number(rank, 0, RANKS_MOST, &identity->rank));
-    if (identity->rank >= identity->size)
-        return fail(ERROR_USAGE, "%s=%d, but %s=%d: ranks are numbered from 0", rank, identity->rank, size,
-                    identity->size);
-    return number(local, 0, RANKS_MOST, &identity->local_rank);
+/* The user's own number, which the first run draws. 0 where there is nowhere to keep one. */
+static Status own_secret(uint64_t *secret) {
+    struct stat kept;
+    OWNED char *path = path_in_cache("secret", true);
+    int file = path ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
+    *secret = 0;
+    if (file < 0) return OK;
+    Status status = OK;
+    (void)flock(file, LOCK_EX); // one rank draws it
+    if (fstat(file, &kept) != 0 || kept.st_uid != geteuid() || kept.st_mode & (S_IRWXG | S_IRWXO))
+        status = fail(ERROR_FILE, "others can read %s, by which ranks know each other: remove it", path);
+    else if (read(file, secret, sizeof *secret) != sizeof *secret)
+        status = identity_random(secret);
+    if (!status && kept.st_size == 0 && pwrite(file, secret, sizeof *secret, 0) != sizeof *secret)
+        *secret = 0;
+    close(file);
+    return status;
 }
 
 /* ---- who started it ---- */
 
-static Status from_fusebox(Identity *identity) {
-    static const char *const token[] = {NULL};
-    TRY(read_rank(identity, "FUSEBOX_RANK", "FUSEBOX_RANKS", "FUSEBOX_RANK"));
-    TRY(number("FUSEBOX_PORT", 1, PORT_MOST, &identity->port));
-    if (identity->rank == 0) TRY(number("FUSEBOX_LISTENER", 0, 1 << 20, &identity->listener));
-    identity->token = token_of(identity, token);
-    return set_host(identity, "", "127.0.0.1");
+typedef struct {
+    const char *name, *rank, *size, *local;
+    const char *here; // how many ranks are on this host
+    const char *with; // it has started this process only where that is set, too
+    const char *run[5];
+} Starter;
+
+enum { TORCHRUN, OPEN_MPI, PMI, SLURM, STARTERS };
+
+static const Starter starters[STARTERS] = {
+    {"torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_RANK",
+     "LOCAL_WORLD_SIZE",
+     "RANK",
+     {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"}},
+    {"Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_RANK",
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_SIZE"}},
+    /* Slurm says PMI_RANK, too, but not the local one. */
+    {"PMI",
+     "PMI_RANK",
+     "PMI_SIZE",
+     "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS",
+     "MPI_LOCALRANKID",
+     {"PMI_JOBID", "PMI_SIZE"}},
+    /* A batch script itself is told of all tasks of its job, and is none of them: it is in no step. */
+    {"Slurm",
+     "SLURM_PROCID",
+     "SLURM_NTASKS",
+     "SLURM_LOCALID",
+     "SLURM_STEP_TASKS_PER_NODE",
+     "SLURM_STEP_ID",
+     {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_RESTART_COUNT"}},
+};
+
+static Status read_rank(const Starter *s, Identity *identity) {
+    TRY(number(s->size, 1, RANKS_MOST, &identity->size));
+    TRY(number(s->rank, 0, RANKS_MOST, &identity->rank));
+    if (identity->rank >= identity->size)
+        return fail(ERROR_USAGE, "%s=%d, but %s=%d: ranks are numbered from 0", s->rank, identity->rank,
+                    s->size, identity->size);
+    return number(s->local, 0, RANKS_MOST, &identity->local_rank);
 }
 
-static Status from_torchrun(Identity *identity) {
-    static const char *const token[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-                                        "MASTER_ADDR",         "MASTER_PORT",
-                                        "WORLD_SIZE",          NULL};
-    TRY(read_rank(identity, "RANK", "WORLD_SIZE", "LOCAL_RANK"));
-    identity->token = token_of(identity, token);
-    if (!variable("MASTER_ADDR")) return fail(ERROR_USAGE, "MASTER_ADDR is not set");
-    if (!variable("MASTER_PORT")) return fail(ERROR_USAGE, "MASTER_PORT is not set");
-    TRY(read_master(identity));
-    identity->port++; // torchrun itself listens on MASTER_PORT
+static Status read_token(const Starter *s, bool here, Identity *identity) {
+    char secret[32];
+    uint64_t own = 0, hash = hash_text(0xcbf29ce484222325u, s->name);
+    const size_t count = sizeof s->run / sizeof *s->run;
+    if (here) TRY(own_secret(&own));
+    snprintf(secret, sizeof secret, "%" PRIx64, own);
+    for (size_t i = 0; i < count && s->run[i]; i++) hash = hash_text(hash, variable(s->run[i]));
+    identity->token = hash_text(hash_text(hash, variable("FUSEBOX_TOKEN")), secret);
+    return OK;
+}
+
+static Status read_host(const Starter *s, bool here, Identity *identity) {
+    const char *list = variable("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST",
+               *master = here ? "127.0.0.1" : variable("MASTER_ADDR");
+    if (s == &starters[TORCHRUN] && !variable("MASTER_ADDR"))
+        return fail(ERROR_USAGE, "MASTER_ADDR is not set");
+    if (master && strlen(master) >= sizeof identity->host)
+        return fail(ERROR_USAGE, "MASTER_ADDR=%s: this is too long for a host's name", master);
+    if (master) snprintf(identity->host, sizeof identity->host, "%s", master);
+    if (master || s != &starters[SLURM]) return OK;
+    if (!variable(list)) return fail(ERROR_USAGE, "%s is not set", list);
+    return fail_at(nodelist_first(variable(list), identity->host), "%s", list);
+}
+
+/* Without MASTER_PORT a port follows from the token, or is any that is free. */
+static Status read_port(const Starter *s, Identity *identity) {
+    const bool torchrun = s == &starters[TORCHRUN];
+    identity->port = identity->mpi ? 0 : FIRST_PORT + (int)(identity->token % PORTS);
+    if (torchrun || variable("MASTER_PORT")) TRY(number("MASTER_PORT", 1, PORT_MOST, &identity->port));
+    identity->port += torchrun; // torchrun itself listens on MASTER_PORT
     return identity->port <= PORT_MOST
                ? OK
                : fail(ERROR_USAGE, "MASTER_PORT=%d: the port above it is needed", PORT_MOST);
 }
 
-/* MPI's starters do not say where rank 0 is. Where all ranks are on one host it is here. */
-static Status from_mpi(Identity *identity, const char *local_size, const char *const *token) {
-    int here = 0;
-    identity->token = token_of(identity, token);
-    TRY(read_master(identity));
-    if (*identity->host) return OK;
-    if (variable(local_size)) TRY(number(local_size, 1, RANKS_MOST, &here));
-    if (here == identity->size) return set_host(identity, "", "127.0.0.1");
-    return fail(ERROR_USAGE, "nothing says on which of several hosts rank 0 is: set MASTER_ADDR to it, as by "
-                             "mpirun -x MASTER_ADDR=HOST");
-}
-
-static Status from_open_mpi(Identity *identity) {
-    static const char *const token[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_SIZE",
-                                        NULL};
-    TRY(read_rank(identity, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"));
-    return from_mpi(identity, "OMPI_COMM_WORLD_LOCAL_SIZE", token);
-}
-
-static Status from_pmi(Identity *identity) {
-    static const char *const token[] = {"PMI_JOBID", "PMI_SIZE", NULL};
-    TRY(read_rank(identity, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"));
-    return from_mpi(identity, "MPI_LOCALNRANKS", token);
-}
-
-static Status from_slurm(Identity *identity) {
-    static const char *const token[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NTASKS",
-                                        "SLURM_RESTART_COUNT", NULL};
-    const char *name = variable("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
-    TRY(read_rank(identity, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"));
-    identity->token = token_of(identity, token);
-    TRY(read_master(identity));
-    if (*identity->host) return OK;
-    if (!variable(name)) return fail(ERROR_USAGE, "%s is not set", name);
-    return fail_at(nodelist_first(variable(name), identity->host), "%s", name);
+static Status read_starter(const Starter *s, Identity *identity) {
+    TRY(read_rank(s, identity));
+    const bool here = variable(s->here) && strcmp(variable(s->here), variable(s->size)) == 0;
+    identity->starter = s->name;
+    identity->mpi = s == &starters[OPEN_MPI] || s == &starters[PMI];
+    TRY(read_token(s, here, identity));
+    TRY(read_host(s, here, identity));
+    return read_port(s, identity);
 }
 
 Status identity_read(Identity *identity) {
-    static const struct {
-        const char *starter, *variable, *with; // `with`: counts only where that is set too
-        Status (*read)(Identity *identity);
-    } starters[] = {
-        {"train --gpus", "FUSEBOX_RANK", NULL, from_fusebox},
-        {"torchrun", "RANK", NULL, from_torchrun},
-        {"Open MPI", "OMPI_COMM_WORLD_RANK", NULL, from_open_mpi},
-        {"PMI", "PMI_RANK", NULL, from_pmi},
-        /* A batch script itself is told of all tasks of its job, and is none of them: it is in no step. */
-        {"Slurm", "SLURM_PROCID", "SLURM_STEP_ID", from_slurm},
-    };
     *identity = (Identity){.size = 1, .listener = -1};
-    for (size_t i = 0; i < sizeof starters / sizeof *starters; i++) {
-        if (!variable(starters[i].variable) || (starters[i].with && !variable(starters[i].with))) continue;
-        identity->starter = starters[i].starter;
-        return fail_at(starters[i].read(identity), "%s is set, as by %s", starters[i].variable,
-                       starters[i].starter);
-    }
+    for (const Starter *s = starters; s < starters + STARTERS; s++)
+        if (variable(s->rank) && variable(s->with))
+            return fail_at(read_starter(s, identity), "%s is set, as by %s", s->rank, s->name);
     if (variable("PMIX_RANK"))
         return fail(
             ERROR_USAGE,

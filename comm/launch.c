@@ -10,10 +10,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,8 +24,9 @@ typedef struct {
     const Launch *launch;
     pid_t *processes; // (ranks) 0: has ended
     int running;
-    int listener, port;
-    char token[33];
+    Identity *identity; // in a rank: its own
+    int listener;
+    uint64_t token;
     sigset_t watched, before;
     int asked;   // the last signal that was passed on, or 0
     int failed;  // the first rank that failed, or -1
@@ -38,33 +37,21 @@ typedef struct {
 
 /* ---- starting ---- */
 
-static void set_number(const char *name, int value) {
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 /* In the new process. */
 static void become_rank(Launcher *l, int rank, pid_t launcher) {
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(128 + SIGKILL); // it has died before that could be said
     sigprocmask(SIG_SETMASK, &l->before, NULL);
-    set_number("FUSEBOX_RANK", rank);
-    set_number("FUSEBOX_RANKS", l->launch->ranks);
-    set_number("FUSEBOX_PORT", l->port);
-    set_number("FUSEBOX_LISTENER", l->listener);
-    setenv("FUSEBOX_TOKEN", l->token, 1);
+    *l->identity = (Identity){.starter = "train --gpus",
+                              .rank = rank,
+                              .size = l->launch->ranks,
+                              .local_rank = rank,
+                              .host = "127.0.0.1",
+                              .port = wire_port(l->listener),
+                              .listener = rank == 0 ? l->listener : -1,
+                              .token = l->token};
     if (rank > 0) close(l->listener);
-    board_take(l->launch->board, rank);
-}
-
-static Status make_token(char token[33]) {
-    unsigned char random[16];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        return fail(ERROR_DEVICE, "no random numbers for the run's token: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof random; i++) snprintf(token + 2 * i, 3, "%02x", random[i]);
-    return OK;
 }
 
 static void signal_ranks(const Launcher *l, int number) {
@@ -72,15 +59,14 @@ static void signal_ranks(const Launcher *l, int number) {
         if (l->processes[rank]) (void)kill(-l->processes[rank], number);
 }
 
-/* `is_rank` becomes true in the processes that are made here. */
-static Status fork_ranks(Launcher *l, bool *is_rank) {
+/* Returns in each of the processes that are made here, too. */
+static Status fork_ranks(Launcher *l) {
     const pid_t launcher = getpid();
     for (int rank = 0; rank < l->launch->ranks; rank++) {
         pid_t process = fork();
         if (process < 0) return fail(ERROR_MEMORY, "rank %d cannot be started: %s", rank, strerror(errno));
         if (process == 0) {
             become_rank(l, rank, launcher);
-            *is_rank = true;
             return OK;
         }
         (void)setpgid(process, process); // whichever of the two comes first
@@ -92,17 +78,9 @@ static Status fork_ranks(Launcher *l, bool *is_rank) {
 
 /* ---- ending ---- */
 
-static void say(const Launcher *l, int rank, const char *what) {
-    char action[BOARD_TEXT];
-    BoardEntry entry = board_read(l->launch->board, rank);
-    board_text(&entry, device_clock() - entry.since, action);
-    fprintf(stderr, "%s: rank %d %s; its last action: %s\n", l->launch->program, rank, what, action);
-}
-
 /* A rank has ended. The first that failed says how the launcher ends, but ERROR_DEVICE gives way to another
  * code: it is what ranks end with that have lost another. */
 static void note_end(Launcher *l, int rank, int status) {
-    char what[96];
     const bool killed = WIFSIGNALED(status);
     const int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
     l->processes[rank] = 0;
@@ -112,11 +90,11 @@ static void note_end(Launcher *l, int rank, int status) {
     if (l->failed < 0) l->next = device_clock() + l->launch->grace;
     l->failed = rank;
     l->code = !killed ? number : number == l->asked ? 128 + number : (int)ERROR_DEVICE;
-    if (killed)
-        snprintf(what, sizeof what, "was killed by signal %d (%s)", number, strsignal(number));
-    else
-        snprintf(what, sizeof what, "has ended with exit code %d", number);
-    if (number != l->asked || !killed) say(l, rank, what);
+    if (!killed)
+        fprintf(stderr, "%s: rank %d has ended with exit code %d\n", l->launch->program, rank, number);
+    else if (number != l->asked)
+        fprintf(stderr, "%s: rank %d was killed by signal %d (%s)\n", l->launch->program, rank, number,
+                strsignal(number));
 }
 
 /* Takes note of the ranks that have ended: first of those that a signal killed. */
@@ -140,7 +118,8 @@ static void reap(Launcher *l) {
 static void press(Launcher *l) {
     if (l->failed < 0 || device_clock() < l->next) return;
     for (int rank = 0; l->told == 1 && rank < l->launch->ranks; rank++)
-        if (l->processes[rank]) say(l, rank, "does not end, and is killed");
+        if (l->processes[rank])
+            fprintf(stderr, "%s: rank %d does not end, and is killed\n", l->launch->program, rank);
     signal_ranks(l, l->told == 0 ? SIGTERM : SIGKILL);
     l->told++;
     l->next = device_clock() + l->launch->grace;
@@ -159,18 +138,16 @@ static void wait_for_ranks(Launcher *l) {
     }
 }
 
-static Status start(Launcher *l, bool *is_rank) {
-    l->processes = memory_array((size_t)l->launch->ranks, sizeof *l->processes);
-    TRY(make_token(l->token));
-    TRY(wire_listen(0, true, &l->listener));
-    l->port = wire_port(l->listener);
+static Status start(Launcher *l) {
+    TRY(identity_random(&l->token));
+    TRY(wire_listen("127.0.0.1", 0, &l->listener));
     sigemptyset(&l->watched);
     sigaddset(&l->watched, SIGCHLD);
     for (int i = 0; i < PASSED_ON; i++) sigaddset(&l->watched, passed_on[i]);
     sigprocmask(SIG_BLOCK, &l->watched, &l->before);
     fflush(NULL); // what is buffered would be written by every rank
-    Status status = fork_ranks(l, is_rank);
-    if (*is_rank) return OK;
+    Status status = fork_ranks(l);
+    if (l->identity->starter) return OK;
     if (status) { // some have been started
         l->failed = 0;
         signal_ranks(l, SIGKILL);
@@ -181,11 +158,11 @@ static Status start(Launcher *l, bool *is_rank) {
     return status;
 }
 
-Status launch(const Launch *options, bool *is_rank, int *code) {
-    Launcher l = {.launch = options, .listener = -1, .failed = -1};
-    *is_rank = false;
-    Status status = start(&l, is_rank);
-    memory_free(l.processes);
+Status launch(const Launch *options, Identity *identity, int *code) {
+    OWNED pid_t *processes = memory_array((size_t)options->ranks, sizeof *processes);
+    Launcher l = {.launch = options, .processes = processes, .identity = identity, .failed = -1};
+    *identity = (Identity){.listener = -1};
+    Status status = start(&l);
     *code = l.code;
     return status;
 }

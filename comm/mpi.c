@@ -1,7 +1,6 @@
 /* The engine between CPU processes. MPI moves bytes; the sums are made here, in rank order: each rank gets
  * its slice of everybody (MPI_Alltoall), adds, and gives the result to all (MPI_Allgather). Slice by
  * slice, through two buffers of STAGING bytes, so that memory does not grow with the model. */
-#define _GNU_SOURCE
 #include "comm/comm_internal.h"
 
 #include "base/bfloat16.h"
@@ -9,11 +8,8 @@
 #include "comm/mpi_module.h"
 #include "comm/rendezvous.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { STAGING = 8 << 20, MESSAGE_MOST = 1 << 30, ALONE_MOST = 1 << 14 };
 
@@ -29,10 +25,7 @@ static Mpi *mpi_of(Comm *comm) {
 }
 
 static Status mpi_status(const Mpi *m, int error, const char *what) {
-    char text[256];
-    if (error == 0) return OK;
-    m->mpi->error(error, text, sizeof text);
-    return fail(ERROR_DEVICE, "%s: %s", what, text);
+    return mpi_check(m->mpi, error, what);
 }
 
 /* ---- sums ---- */
@@ -177,47 +170,11 @@ static const CommEngine engine = {.name = "mpi",
 
 /* ---- opening ---- */
 
-/* FUSEBOX_MPI, or the module beside the program or in the folder above it (where tests and tools lie). */
-static void *open_module(void) {
-    char path[4096];
-    const char *named = getenv("FUSEBOX_MPI");
-    /* Open MPI loads parts of itself that look for its symbols among all that is loaded. */
-    if (named && *named) return dlopen(named, RTLD_NOW | RTLD_GLOBAL);
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
-    void *library = NULL;
-    path[length > 0 ? length : 0] = 0;
-    for (int up = 0; up < 2 && !library; up++) {
-        char *slash = strrchr(path, '/');
-        if (!slash) break;
-        strcpy(slash, "/comm_mpi.so");
-        if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-        *slash = 0;
-    }
-    (void)dlerror();
-    return NULL;
-}
-
-static Status find_module(const MpiModule **module) {
-    void *library = open_module();
-    const char *reason = library ? NULL : dlerror();
-    if (!library && reason)
-        return fail(ERROR_DEVICE, "ranks on the CPU need MPI, and its module does not load: %s", reason);
-    if (!library)
-        return fail(ERROR_DEVICE,
-                    "ranks on the CPU need MPI, which this build is without: install libopenmpi-dev and "
-                    "openmpi-bin, and build again");
-    *module = dlsym(library, MPI_MODULE_SYMBOL); // it stays loaded: MPI does not start twice
-    if (!*module || (*module)->version != MPI_MODULE_VERSION)
-        return fail(ERROR_DEVICE, "comm_mpi.so is of another build: build again");
-    return OK;
-}
-
 Status comm_open_mpi(const CommSetup *setup, Comm **comm) {
     Rendezvous *r = setup->rendezvous;
     char name[MPI_MODULE_NAME];
-    int rank = -1, size = -1;
     const MpiModule *module = NULL;
-    TRY(rendezvous_agree(r, find_module(&module)));
+    TRY(rendezvous_agree(r, mpi_load(&module)));
     Mpi *m = memory_allocate(sizeof *m);
     *m = (Mpi){.base = {.engine = &engine, .rank_order = true}, .mpi = module};
     m->slice = STAGING / (size_t)r->size / 64 * 64;
@@ -225,12 +182,7 @@ Status comm_open_mpi(const CommSetup *setup, Comm **comm) {
     m->in = memory_reserve(STAGING);
     Status status =
         m->out && m->in && m->slice ? OK : fail(ERROR_MEMORY, "out of host memory for the communicator");
-    if (!status) status = mpi_status(m, module->open(&rank, &size, name), "MPI_Init_thread");
-    if (!status && (rank != r->rank || size != r->size))
-        status = fail(ERROR_USAGE,
-                      "MPI says that this is rank %d of %d, and who started it %d of %d: start ranks on the "
-                      "CPU with mpirun",
-                      rank, size, r->rank, r->size);
+    if (!status) status = mpi_start(module, r->rank, r->size, name);
     if (status) {
         memory_free(m->out);
         memory_free(m->in);

@@ -5,64 +5,68 @@
 #include "comm/wire.h"
 #include "kernels/device/device.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 1000, SEND_SECONDS = 10 };
-static const char magic[MAGIC_BYTES] = {'f', 'u', 's', 'e', 'b', 'o', 'x', 1}; // and the protocol's version
+enum { TRIPS = 64, PATIENCE_SECONDS = 10, ANSWER_SECONDS = 3, PAUSE_MS = 100 };
 
-Answer answer_of(uint64_t token, Status status) {
-    Answer answer = {.token = token, .code = status ? (int32_t)status_code(status) : ANSWER_WELCOME};
-    memcpy(answer.magic, magic, sizeof magic);
-    if (status) snprintf(answer.reason, sizeof answer.reason, "%s", status_message(status));
-    return answer;
-}
+/* ---- meeting rank 0 ---- */
 
-/* ---- facts ---- */
-
-/* The value of a key among lines of KEY=VALUE, and its length; NULL where there is none. */
-static const char *fact_value(const char *facts, const char *key, size_t key_length, size_t *length) {
-    for (const char *line = facts; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        if (strncmp(line, key, key_length) != 0 || line[key_length] != '=') continue;
-        *length = strcspn(line + key_length + 1, "\n");
-        return line + key_length + 1;
+/* Says hello at one port. ERROR_DEVICE where another may do, or a later time. */
+static Status say_hello(Link *l, const char *host, int port, const Hello *hello, double until) {
+    const double soon = device_clock() + ANSWER_SECONDS, heard = soon < until ? soon : until;
+    Channel *c = l->others;
+    Beat beat;
+    TRY(wire_connect(host, port, heard, &c->connection));
+    Status status = OK;
+    const bool answered = channel_say(c, &l->head, SAYS_HELLO, hello, sizeof *hello, heard) &&
+                          channel_wait(c, &l->head, heard) && c->head.bytes == sizeof beat;
+    if (c->other_run) {
+        status = fail(ERROR_DEVICE, "what answers there belongs to another run");
+    } else if (!answered) {
+        status = fail(ERROR_DEVICE, "what listens there does not answer as a rank of this version does");
+    } else if (c->head.kind == SAYS_VERDICT) {
+        memcpy(&beat, c->body, sizeof beat);
+        beat.reason[sizeof beat.reason - 1] = 0;
+        l->told = true;
+        status = fail((ErrorCode)beat.code, "%s", beat.reason);
     }
-    return NULL;
+    if (status) channel_close(c);
+    return status;
 }
 
-/* What `theirs` lacks of `mine`, or has otherwise. */
-static Status facts_lacking(const char *mine, const char *theirs, const char *me, const char *them) {
-    for (const char *line = mine; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        size_t key = strcspn(line, "=\n"), length = 0, other_length = 0;
-        const char *value = fact_value(mine, line, key, &length);
-        const char *other = fact_value(theirs, line, key, &other_length);
-        if (value && !other)
-            return fail(ERROR_USAGE, "%s has %.*s=%.*s, and %s has no %.*s", me, (int)key, line, (int)length,
-                        value, them, (int)key, line);
-        if (value && (length != other_length || memcmp(value, other, length) != 0))
-            return fail(ERROR_USAGE, "%s has %.*s=%.*s, and %s has %.*s=%.*s: all ranks need the same", me,
-                        (int)key, line, (int)length, value, them, (int)key, line, (int)other_length, other);
-    }
-    return OK;
-}
-
-Status facts_compare(const char *mine, const char *theirs, const char *who) {
-    TRY(facts_lacking(mine, theirs, "rank 0", who));
-    return facts_lacking(theirs, mine, who, "rank 0");
+/* Tries the ports in turn, again and again. Of several errors the first port's is told. */
+static Status join(Link *l, const Identity *identity, const Hello *mine, double seconds) {
+    const double until = device_clock() + seconds;
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    Status first = OK;
+    do {
+        status_free(first);
+        first = OK;
+        for (int i = 0; i < RENDEZVOUS_PORTS; i++) {
+            Status status = say_hello(l, identity->host, identity->port + i, mine, until);
+            if (status_code(status) != ERROR_DEVICE || l->told) {
+                status_free(first);
+                return status;
+            }
+            if (i == 0)
+                first = status;
+            else
+                status_free(status);
+        }
+        (void)nanosleep(&pause, NULL);
+    } while (device_clock() < until);
+    return fail_at(first, "rank %d on %s has found no rank 0 of this run on %s for %.0f s: port %d",
+                   l->base.rank, mine->host, identity->host, seconds, identity->port);
 }
 
 /* ---- opening and closing ---- */
 
 static Status say_who(const Identity *identity, const char *facts, Hello *hello) {
-    *hello = (Hello){.token = identity->token,
-                     .rank = identity->rank,
-                     .size = identity->size,
-                     .process = (int32_t)getpid()};
-    memcpy(hello->magic, magic, sizeof magic);
+    *hello = (Hello){.rank = identity->rank, .size = identity->size, .process = (int32_t)getpid()};
     if (gethostname(hello->host, sizeof hello->host - 1) != 0) snprintf(hello->host, sizeof hello->host, "?");
     if (strlen(facts) >= sizeof hello->facts)
         return fail(ERROR_INTERNAL, "the ranks' facts are longer than %d bytes", FACTS_BYTES - 1);
@@ -70,7 +74,7 @@ static Status say_who(const Identity *identity, const char *facts, Hello *hello)
     return OK;
 }
 
-/* Rank 0 holds two sockets for each rank, more than many systems allow a process at first. */
+/* Rank 0 holds a socket for each rank, more than many systems allow a process at first. */
 static void allow_files(int size) {
     struct rlimit limit;
     const rlim_t needed = 2 * (rlim_t)size + 256;
@@ -79,120 +83,101 @@ static void allow_files(int size) {
     (void)setrlimit(RLIMIT_NOFILE, &limit); // opening them says what was wrong
 }
 
+static Status meet(Link *l, Identity *identity, const Hello *mine, double seconds) {
+    Rendezvous *r = &l->base;
+    memcpy(r->hosts[r->rank], mine->host, RANK_HOST);
+    if (r->size == 1) return OK;
+    if (identity->mpi) TRY(mpi_meet(identity, &l->mpi));
+    l->head.token = identity->token;
+    snprintf(r->hosts[0], RANK_HOST, "%s", r->rank ? identity->host : mine->host);
+    TRY((r->rank == 0 ? meeting_host : join)(l, identity, mine, seconds));
+    TRY(pulse_open(l));
+    return rendezvous_gather(r, mine->host, RANK_HOST, r->hosts);
+}
+
 Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
                        Rendezvous **rendezvous) {
-    bool ignored;
-    if (!told) told = &ignored;
-    *told = false;
-    Rendezvous *r = memory_allocate(sizeof *r);
-    const size_t size = (size_t)identity->size;
-    *r = (Rendezvous){.rank = identity->rank,
-                      .size = identity->size,
-                      .local_rank = identity->local_rank,
-                      .seconds = seconds};
-    r->hosts = memory_array(size, sizeof *r->hosts);
-    r->talks = memory_array(size, sizeof *r->talks);
-    r->pulses = memory_array(size, sizeof *r->pulses);
-    for (size_t i = 0; i < size; i++) r->talks[i] = r->pulses[i] = -1;
+    Link *l = memory_allocate(sizeof *l);
+    Rendezvous *r = &l->base;
+    Identity own = *identity;
     Hello mine;
+    *l = (Link){.base = {.rank = identity->rank, .size = identity->size, .local_rank = identity->local_rank},
+                .head.magic = MAGIC,
+                .count = identity->rank == 0 ? identity->size - 1 : 1,
+                .watch.silence = seconds + PATIENCE_SECONDS, // until all have come
+                .lock = PTHREAD_MUTEX_INITIALIZER,
+                .news = PTHREAD_COND_INITIALIZER};
+    allow_files(l->count);
+    r->hosts = memory_array((size_t)r->size, sizeof *r->hosts);
+    l->others = memory_array((size_t)l->count + 1, sizeof *l->others);
+    for (int i = 0; i < l->count; i++)
+        l->others[i] = (Channel){
+            .rank = r->rank == 0 ? i + 1 : 0, .connection = -1, .sending = PTHREAD_MUTEX_INITIALIZER};
     Status status = say_who(identity, facts, &mine);
-    if (!status && size > 1) {
-        const double until = device_clock() + seconds;
-        allow_files(r->rank == 0 ? r->size : 1);
-        status = r->rank == 0 ? rendezvous_host(r, identity, &mine, until)
-                              : rendezvous_join(r, identity, &mine, until, told);
-    }
-    if (!status) status = rendezvous_gather(r, mine.host, RANK_HOST, r->hosts);
+    if (!status) status = meet(l, &own, &mine, seconds);
+    if (told) *told = l->told;
     if (status)
-        rendezvous_close(r);
+        rendezvous_close(r, status);
     else
         *rendezvous = r;
     return status;
 }
 
-void rendezvous_close(Rendezvous *r) {
+void rendezvous_close(Rendezvous *r, Status why) {
+    Link *l = (Link *)r;
     if (!r) return;
-    for (int i = 0; i < r->size; i++) {
-        if (r->talks[i] >= 0) close(r->talks[i]);
-        if (r->pulses[i] >= 0) close(r->pulses[i]);
-    }
+    pulse_close(l, why);
+    for (int i = 0; i < l->count; i++) channel_close(&l->others[i]);
+    if (l->mpi && !why) l->mpi->close(); // it waits for the others
+    status_free(l->verdict);
+    memory_free(l->others);
     memory_free(r->hosts);
-    memory_free(r->talks);
-    memory_free(r->pulses);
-    memory_free(r);
+    memory_free(l);
 }
 
 /* ---- exchanges ---- */
 
-typedef struct {
-    Rendezvous *r;
-    char *all; // (size, bytes)
-    size_t bytes;
-    size_t *have;         // (size) bytes that each rank has sent
-    struct pollfd *waits; // (size)
-    int missing;
-} Collection;
-
-static Status collect(Collection *c, double until) {
-    const Rendezvous *r = c->r;
-    for (int rank = 1; rank < r->size; rank++)
-        c->waits[rank] = (struct pollfd){.fd = r->talks[rank], .events = POLLIN};
-    c->waits[0].fd = -1;
-    c->missing = r->size - 1;
-    while (c->missing > 0) {
-        if (poll(c->waits, (nfds_t)r->size, LOOK_MS) < 0 && errno != EINTR)
-            return fail(ERROR_DEVICE, "rank 0 cannot wait for the others: %s", strerror(errno));
-        for (int rank = 1; rank < r->size; rank++) {
-            if (c->waits[rank].fd < 0) continue;
-            long count = wire_take(r->talks[rank], c->all + (size_t)rank * c->bytes + c->have[rank],
-                                   c->bytes - c->have[rank]);
-            if (count < 0) return fail(ERROR_DEVICE, "rank %d on %s has gone", rank, r->hosts[rank]);
-            c->have[rank] += (size_t)count;
-            if (c->have[rank] < c->bytes && device_clock() > until)
-                return fail(ERROR_DEVICE, "rank %d on %s has not come for %.0f s", rank, r->hosts[rank],
-                            r->seconds);
-            if (c->have[rank] < c->bytes) continue;
-            c->waits[rank].fd = -1;
-            c->missing--;
-        }
+/* Piece by piece. */
+static Status say(Link *l, Channel *c, const void *data, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += BODY_BYTES) {
+        const size_t now = bytes - at < BODY_BYTES ? bytes - at : BODY_BYTES;
+        if (!channel_say(c, &l->head, SAYS_DATA, (const char *)data + at, now, device_clock() + PULSE_OTHER))
+            return fail(ERROR_DEVICE, "rank %d on %s is gone", c->rank, l->base.hosts[c->rank]);
     }
     return OK;
 }
 
-static Status gather_at_first(Rendezvous *r, size_t bytes, char *all) {
-    Collection c = {.r = r, .all = all, .bytes = bytes};
-    c.have = memory_array((size_t)r->size, sizeof *c.have);
-    c.waits = memory_array((size_t)r->size, sizeof *c.waits);
-    Status status = collect(&c, device_clock() + r->seconds);
-    const Answer answer = answer_of(0, status);
-    for (int rank = 1; rank < r->size; rank++) {
-        const double until = device_clock() + SEND_SECONDS;
-        bool sent = wire_send(r->talks[rank], &answer, sizeof answer, until) &&
-                    (status || wire_send(r->talks[rank], all, (size_t)r->size * bytes, until));
-        if (!sent && !status) status = fail(ERROR_DEVICE, "rank %d on %s has gone", rank, r->hosts[rank]);
+/* Waits for so much of what a rank says. */
+static Status take(Link *l, Channel *c, void *data, size_t bytes) {
+    Status status = OK;
+    const int64_t wanted = (int64_t)bytes;
+    pthread_mutex_lock(&l->lock);
+    while (c->count < wanted && !l->verdict && !c->ended) pthread_cond_wait(&l->news, &l->lock);
+    if (c->count >= wanted) {
+        memcpy(data, c->data, bytes);
+        c->count -= wanted;
+        memmove(c->data, c->data + bytes, (size_t)c->count);
+    } else if (l->verdict) {
+        status = fail(status_code(l->verdict), "%s", status_message(l->verdict));
+    } else {
+        status = fail(ERROR_DEVICE, "rank %d on %s has ended", c->rank, l->base.hosts[c->rank]);
     }
-    memory_free(c.have);
-    memory_free(c.waits);
+    pthread_mutex_unlock(&l->lock);
     return status;
 }
 
-static Status gather_elsewhere(Rendezvous *r, const void *mine, size_t bytes, char *all) {
-    const double until = device_clock() + r->seconds + SEND_SECONDS;
-    const int connection = r->talks[0];
-    Answer answer;
-    if (!wire_send(connection, mine, bytes, until) ||
-        !wire_receive(connection, &answer, sizeof answer, until))
-        return fail(ERROR_DEVICE, "rank 0 on %s has gone: %s", r->hosts[0], strerror(errno));
-    answer.reason[sizeof answer.reason - 1] = 0;
-    if (answer.code) return fail((ErrorCode)answer.code, "%s", answer.reason);
-    if (wire_receive(connection, all, (size_t)r->size * bytes, until)) return OK;
-    return fail(ERROR_DEVICE, "rank 0 on %s has gone: %s", r->hosts[0], strerror(errno));
-}
-
 Status rendezvous_gather(Rendezvous *r, const void *mine, size_t bytes, void *all) {
+    Link *l = (Link *)r;
+    const size_t whole = bytes * (size_t)r->size;
     memmove((char *)all + (size_t)r->rank * bytes, mine, bytes);
-    if (r->size == 1) return OK;
-    return r->rank == 0 ? gather_at_first(r, bytes, all) : gather_elsewhere(r, mine, bytes, all);
+    if (r->rank > 0) {
+        TRY(say(l, l->others, mine, bytes));
+        return take(l, l->others, all, whole);
+    }
+    for (int i = 0; i < l->count; i++)
+        TRY(take(l, &l->others[i], (char *)all + (size_t)(i + 1) * bytes, bytes));
+    for (int i = 0; i < l->count; i++) TRY(say(l, &l->others[i], all, whole));
+    return OK;
 }
 
 Status rendezvous_agree(Rendezvous *r, Status mine) {
@@ -200,19 +185,54 @@ Status rendezvous_agree(Rendezvous *r, Status mine) {
         int32_t code;
         char reason[REASON_BYTES];
     } Report;
-    Report own = {.code = (int32_t)status_code(mine)}, *all = memory_array((size_t)r->size, sizeof *all);
+    Report own = {.code = (int32_t)status_code(mine)};
+    OWNED Report *all = memory_array((size_t)r->size, sizeof *all);
     snprintf(own.reason, sizeof own.reason, "%s", status_message(mine));
     Status status = rendezvous_gather(r, &own, sizeof own, all);
-    if (mine) {
-        status_free(status);
-        status = mine;
-    }
-    for (int rank = 0; rank < r->size && !status; rank++) {
+    if (mine) status_free(status);
+    if (mine || status) return mine ? mine : status;
+    for (int rank = 0; rank < r->size; rank++) {
         all[rank].reason[REASON_BYTES - 1] = 0;
         if (all[rank].code)
-            status =
-                fail((ErrorCode)all[rank].code, "rank %d on %s: %s", rank, r->hosts[rank], all[rank].reason);
+            return fail((ErrorCode)all[rank].code, "rank %d on %s: %s", rank, r->hosts[rank],
+                        all[rank].reason);
     }
-    memory_free(all);
-    return status;
+    return OK;
+}
+
+Status rendezvous_collect(Rendezvous *r, RankPart mine, RankPart *parts) {
+    Link *l = (Link *)r;
+    if (r->rank > 0) {
+        TRY(say(l, l->others, &mine.bytes, sizeof mine.bytes));
+        return say(l, l->others, mine.data, mine.bytes);
+    }
+    for (int i = 0; i < l->count; i++) {
+        RankPart *part = &parts[i + 1];
+        TRY(take(l, &l->others[i], &part->bytes, sizeof part->bytes));
+        part->data = memory_reserve(part->bytes + 1);
+        if (!part->data)
+            return fail(ERROR_MEMORY, "out of host memory for %zu bytes of rank %d", part->bytes, i + 1);
+        TRY(take(l, &l->others[i], part->data, part->bytes));
+    }
+    return OK;
+}
+
+/* Of many round trips the fastest says most: the answer was given at some moment of it. */
+Status rendezvous_clocks(Rendezvous *r, RankClock *clocks) {
+    Link *l = (Link *)r;
+    for (int i = 0; i < TRIPS * l->count; i++) {
+        Channel *c = &l->others[i / TRIPS];
+        double sent = device_clock(), there;
+        if (r->rank > 0) {
+            TRY(take(l, c, &there, sizeof there));
+            sent = device_clock();
+        }
+        TRY(say(l, c, &sent, sizeof sent));
+        if (r->rank > 0) continue;
+        TRY(take(l, c, &there, sizeof there));
+        const double back = device_clock(), within = (back - sent) / 2;
+        if (i % TRIPS == 0 || within < clocks[c->rank].within)
+            clocks[c->rank] = (RankClock){.ahead = there - (sent + back) / 2, .within = within};
+    }
+    return OK;
 }

@@ -1,36 +1,96 @@
-/* What rank 0 and the others say to each other while they meet. */
+/* What a rank keeps of the others, and what they say to each other. */
 #pragma once
 
+#include "comm/mpi_module.h"
 #include "comm/rendezvous.h"
 
-enum { MAGIC_BYTES = 8, REASON_BYTES = 480 }; // "fusebox" and the version of what follows
+#include <pthread.h>
 
-enum { CHANNEL_TALK, CHANNEL_PULSE, CHANNELS };
+#define MAGIC                                                                                                \
+    { 'f', 'u', 's', 'e', 'b', 'o', 'x', 2 } // and the protocol's version
 
-/* What a rank says first. */
+enum { MAGIC_BYTES = 8, BODY_BYTES = 8192, REASON_BYTES = 480, NOTE_BYTES = 96 };
+
+typedef enum {
+    SAYS_HELLO, // to rank 0: a Hello
+    SAYS_WELCOME,
+    SAYS_DATA,  // what is exchanged
+    SAYS_ALIVE, // a Beat, as all that follow
+    SAYS_END,
+    SAYS_FAILED,
+    SAYS_VERDICT, // rank 0's: the run is given up
+} Kind;
+
+/* What goes over a connection: this, and `bytes` bytes, up to BODY_BYTES. */
 typedef struct {
     char magic[MAGIC_BYTES];
     uint64_t token;
-    int32_t rank, size, channel, process;
+    int32_t kind, bytes;
+} Head;
+
+typedef struct {
+    int32_t rank, size, process;
     char host[RANK_HOST];
     char facts[FACTS_BYTES]; // zero-terminated
 } Hello;
 
-/* What rank 0 answers: to a hello, to all when everybody has come, and before what a gathering brings. */
-enum { ANSWER_WELCOME = 0, ANSWER_OTHER_RUN = -1 }; // else an ErrorCode
+/* What a rank does. */
 typedef struct {
-    char magic[MAGIC_BYTES];
-    uint64_t token;
-    int32_t code;
+    int64_t calls;           // collectives asked for so far
+    double idle;             // seconds since the last note
+    char phase[NOTE_BYTES];  // "step 12"
+    char action[NOTE_BYTES]; // "reduce-scatter of 3145728 fp32"; "" while there is none in this phase
+    int32_t code;            // an ErrorCode, with its reason
     char reason[REASON_BYTES];
-} Answer;
+} Beat;
 
-Answer answer_of(uint64_t token, Status status);
+/* The other end of a connection. */
+typedef struct {
+    int rank, connection, process;
+    bool ended, closed; // it has said that it ends; nothing more comes
+    bool other_run;     // and that, because it belongs to another
+    double heard;
+    size_t have; // bytes of what is coming
+    Head head;
+    char body[BODY_BYTES];
+    char *data; // what has come to be exchanged, until the main thread takes it
+    int64_t count, room;
+    Beat last;
+    pthread_mutex_t sending;
+} Channel;
 
-/* The first difference between two ranks' facts, as an ERROR_USAGE. `who` is the rank that sent `theirs`. */
-CHECKED Status facts_compare(const char *mine, const char *theirs, const char *who);
+typedef struct {
+    Rendezvous base;
+    Head head; // of what this rank says
+    int count; // on rank 0 all others, elsewhere rank 0
+    Channel *others;
+    bool told;            // of the verdict, by rank 0
+    const MpiModule *mpi; // where ranks have met by it
 
-/* Rank 0's part: takes connections until each rank has both. The other ranks' part. */
-CHECKED Status rendezvous_host(Rendezvous *r, const Identity *identity, const Hello *mine, double until);
-CHECKED Status rendezvous_join(Rendezvous *r, const Identity *identity, const Hello *mine, double until,
-                               bool *told);
+    pthread_t thread; // the watch's, which alone hears the others once they have met
+    bool threaded;
+    pthread_mutex_t lock; // of what follows and the channels' data
+    pthread_cond_t news;
+    Status verdict; // why the run is given up
+    bool ending;
+    PulseSetup watch;
+    Beat now;                                  // what this rank does,
+    double noted, began, recent[PULSE_RECENT]; // and when; since when this part of the run; of the last steps
+    int64_t steps;
+    bool step_runs;
+} Link;
+
+/* Whether a message has come in whole; and waits for one. What is not of this run closes the channel. */
+bool channel_hear(Channel *channel, const Head *own);
+bool channel_wait(Channel *channel, const Head *own, double until);
+/* False when it cannot be said by then: that is the connection's end. A rank says that it lives only where
+ * nothing else is being said. */
+bool channel_say(Channel *channel, const Head *own, Kind kind, const void *data, size_t bytes, double until);
+void channel_close(Channel *channel);
+
+/* Rank 0's part of the meeting: until all have said who they are. */
+CHECKED Status meeting_host(Link *link, const Identity *identity, const Hello *mine, double seconds);
+
+/* Starts the thread; ends it, and tells the others why. */
+CHECKED Status pulse_open(Link *link);
+void pulse_close(Link *link, Status why);

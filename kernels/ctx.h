@@ -24,7 +24,8 @@ typedef enum {
     ARENA_OPTIMIZER,  // moments, and fp32 master weights where the weights are not fp32
     ARENA_SAVED,      // what the forward pass leaves for the backward pass
     ARENA_SCRATCH,    // everything else: taken and given back inside an operation or a block
-    ARENA_COUNT
+    ARENA_COUNT,
+    ARENA_CACHE = ARENA_COUNT // keys and values of generation, which lie among ARENA_SAVED
 } ArenaKind;
 
 struct Recorder; // kernels/record.h

@@ -85,15 +85,33 @@ bool primitive_end(Ctx *ctx) {
     return false;
 }
 
-bool scope_begin(Ctx *ctx, const char *name) {
+static bool scope_begin(Ctx *ctx, ScopeKind scope, Phase phase, const char *name) {
     if (ctx->measuring) return true;
     if (ctx->recorder && recorder_wants(ctx->recorder, RECORD_SCOPE)) {
         Record record = record_of(ctx, RECORD_SCOPE, PASS_FORWARD, name);
+        record.scope = scope;
+        record.phase = phase;
         record_memory(ctx->recorder, ctx->arenas, NULL);
         record_begin(ctx->recorder, &record);
     }
     ctx->device->range_push(ctx->device, name);
     return true;
+}
+
+bool scope_begin_own(Ctx *ctx, const char *name) {
+    return scope_begin(ctx, SCOPE_OWN, PHASE_OTHER, name);
+}
+
+bool scope_begin_step(Ctx *ctx) {
+    return scope_begin(ctx, SCOPE_STEP, PHASE_OTHER, "step");
+}
+
+bool scope_begin_phase(Ctx *ctx, Phase phase) {
+    return scope_begin(ctx, SCOPE_PHASE, phase, phase_name(phase));
+}
+
+bool scope_begin_part(Ctx *ctx, const char *name) {
+    return scope_begin(ctx, SCOPE_PART, PHASE_OTHER, name);
 }
 
 bool scope_end(Ctx *ctx) {
@@ -123,8 +141,8 @@ Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shap
         snprintf(full, sizeof full, "block.%d.%s", ctx->layer, name);
         name = full;
     }
-    Arena *a = &ctx->arenas[arena];
-    TRY(arena_take(a, name, dtype, shape, tensor));
+    Arena *a = &ctx->arenas[arena == ARENA_CACHE ? ARENA_SAVED : arena];
+    TRY(arena_take(a, arena, name, dtype, shape, tensor));
     if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas, own);
     return a->canaries && a->base ? guard_plant(ctx, a, &a->entries[a->count - 1]) : OK;
 }

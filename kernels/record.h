@@ -16,6 +16,13 @@ typedef enum {
     RECORD_FILL,
 } RecordKind;
 
+typedef enum {
+    SCOPE_PART,  // of the program: a layer, the search among beams
+    SCOPE_OWN,   // of the program's user: PROFILE_SCOPE
+    SCOPE_STEP,  // of training, of a pass or of decoding
+    SCOPE_PHASE, // of a step
+} ScopeKind;
+
 /* A tensor that something reads; the strides are in elements. */
 typedef struct {
     Shape shape;
@@ -31,6 +38,8 @@ typedef struct {
     Pass pass;
     Form form;
     Category category;  // of operations and primitives
+    ScopeKind scope;    // of scopes
+    Phase phase;        // of SCOPE_PHASE
     const char *name;   // of all but operations
     const char *call;   // which call of the model: "attention.projection"
     const char *source; // of primitives: "kernels/norm/cpu_naive.c:71"

@@ -59,7 +59,6 @@ static const Architecture gpt2 = {
     .qkv_as_one = true,
     .shrunk_residuals = true,
     .end_tokens = true,
-    .decodes = true,
     .defaults = {.activation = ACTIVATION_GELU_TANH,
                  .norm_order = NORM_PRE,
                  .attention_bias = true,
@@ -196,7 +195,6 @@ static const Architecture pairs = {
     .task = TASK_SEQUENCE,
     .mask = MASK_CAUSAL,
     .encoder = true,
-    .decodes = true,
     .defaults = {.activation = ACTIVATION_RELU,
                  .norm_order = NORM_POST,
                  .attention_bias = true,
@@ -332,7 +330,7 @@ static const IgnoredNames llama_ignored[] = {
 /* A row of the family is decoder-only and causal. */
 #define LLAMA_ROW(name)                                                                                      \
     .type = #name, .description = "a decoder-only model", .task = TASK_NEXT_TOKEN, .mask = MASK_CAUSAL,      \
-    .decodes = true, .end_tokens = true, .keys = name##_keys, .classes = name##_classes,                     \
+    .end_tokens = true, .keys = name##_keys, .classes = name##_classes,                                      \
     .class_count = sizeof name##_classes / sizeof *name##_classes, .names = LLAMA_NAMES
 
 static const Architecture llama = {LLAMA_ROW(llama), .defaults = {LLAMA_DEFAULTS}};

@@ -192,7 +192,6 @@ struct Architecture {
     bool projection_biased; // it has one even where they have none
     bool shrunk_residuals;  // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
     bool end_tokens;        // its folders name the tokens that end a text, and may name several
-    bool decodes;           // the operation for one token of one sequence (kernels/decode/decode.h) serves it
     Config defaults;        // what its networks have unless they say otherwise; 0: see config_complete
     const ConfigKey *keys;
     const ModelClass *classes; // the last is that of a file that names none of them; NULL: files name none

@@ -19,9 +19,13 @@ typedef struct {
     Tensor inside;    // backward, (B, T, C): memory for gradients of what lies inside a branch
 } Walk;
 
-/* Queries, keys and values as so many layers. */
+/* A packed layer as so many. */
 static int parts_of(const Config *c, int parts) {
     return !c->architecture->qkv_as_one && c->kv_heads == c->heads ? parts : 1;
+}
+
+int block_qkv_parts(const Config *c) {
+    return parts_of(c, 3);
 }
 
 Affine block_query_rows(const Affine *packed) {
@@ -167,7 +171,7 @@ static Status self_attention(Walk *w, Tensor u) {
     const Cache *cache = pass->cache;
     Block *b = w->b;
     Tensor q, k, v;
-    b->qkv = (LinearForward){.parts = parts_of(w->config, 3)};
+    b->qkv = (LinearForward){.parts = block_qkv_parts(w->config)};
     b->attention = (AttentionForward){
         .key_lengths = pass->batch.lengths,
         .starts = pass->batch.starts,

@@ -77,6 +77,9 @@ typedef struct {
     bool memory_written; // by a layer above, so that this one adds to it
 } BlockGradient;
 
+/* Queries, keys and values as so many layers: linear.h. */
+int block_qkv_parts(const Config *config);
+
 /* The rows of a cross attention's packed layer that make the queries. */
 Affine block_query_rows(const Affine *packed);
 

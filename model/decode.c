@@ -3,21 +3,12 @@
 #include <assert.h>
 #include <math.h>
 
-bool transformer_decodes(const Ctx *ctx, const Transformer *model) {
-    static const Operation replaced[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION};
-    const Config *c = &model->config;
-    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
-        if (op_form(ctx, replaced[i], ctx->dtype) != FORM_FUSED) return false;
-    if (c->final_norm && c->norm_order == NORM_POST) return false;
-    const DecodeSizes sizes = {c->norm_kind, c->width, c->head_size, c->hidden};
-    return c->architecture->decodes && decode_serves(ctx, &sizes);
-}
-
 static DecodeAffine affine(const Affine *a) {
     return (DecodeAffine){a->weight.weight, a->bias.weight};
 }
 
-static DecodeLayer decode_layer(const BlockParameters *p, const Cache *cache, int64_t layer) {
+static DecodeLayer decode_layer(const Stack *stack, const Cache *cache, int64_t layer) {
+    const BlockParameters *p = &stack->parameters->blocks[layer];
     Shape shape = shape2(cache->k.shape.d[2], cache->k.shape.d[3]);
     DecodeLayer l = {.norm1 = affine(&p->norm1),
                      .qkv = affine(&p->qkv),
@@ -28,7 +19,9 @@ static DecodeLayer decode_layer(const BlockParameters *p, const Cache *cache, in
                      .query_norm = affine(&p->query_norm),
                      .key_norm = affine(&p->key_norm),
                      .cache_k = tensor_reshape(cache_layer(cache->k, layer), shape),
-                     .cache_v = tensor_reshape(cache_layer(cache->v, layer), shape)};
+                     .cache_v = tensor_reshape(cache_layer(cache->v, layer), shape),
+                     .name = stack->layer_names[layer],
+                     .number = (int)(stack->pass.first_layer + layer)};
     if (tensor_empty(cache->memory)) return l;
     const Affine query = block_query_rows(&p->cross);
     l.cross_norm = affine(&p->cross_norm);
@@ -44,8 +37,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
     const Parameters *p = &model->parameters;
     assert(cache->length < c->context && cache->k.shape.d[1] == 1);
     assert(!c->encoder_layers == tensor_empty(cache->memory));
-    for (int64_t i = 0; i < c->layers; i++)
-        model->decode_layers[i] = decode_layer(&p->stack.blocks[i], cache, i);
+    for (int64_t i = 0; i < c->layers; i++) model->decode_layers[i] = decode_layer(&model->stack, cache, i);
     Decode d = {.token_id = token,
                 .token = p->stack.token.weight,
                 .position = stack_positions(&model->stack),
@@ -63,6 +55,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
                 .norm_kind = c->norm_kind,
                 .norm_after = c->norm_order == NORM_POST,
                 .activation = c->activation,
+                .qkv_parts = block_qkv_parts(c),
                 .past = cache->length,
                 .past_on_device = cache->length_on_device,
                 .memory_length = cache->memory_lengths};

@@ -5,11 +5,7 @@
 #include "kernels/decode/decode.h"
 #include "model/transformer.h"
 
-/* Whether transformer_decode serves this model on this device, and all that it replaces would run fused too.
- * Otherwise transformer_forward does, which gives every operation the form that was asked for. */
-bool transformer_decodes(const Ctx *ctx, const Transformer *model);
-
 /* logits, (1, padded vocab) fp32, of the token after `token`, (1) i32 in device memory. The cache is of one
- * sequence, holds the encoder's output where there is an encoder, and grows by one. Only where
- * transformer_decodes. */
+ * sequence, holds the encoder's output where there is an encoder, and grows by one. The model is a decoder.
+ * */
 CHECKED Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits);

@@ -116,7 +116,7 @@ static Status run_block(Ctx *ctx, Stack *s, int64_t layer, Residual *x) {
     TRY(residual_begin_block(ctx, x, ctx->training && pass->recompute == RECOMPUTE_BLOCKS));
     ArenaMark mark = arena_mark(scratch);
     TRY(shards_enter(ctx, s->all, block_group(s, layer)));
-    scope_begin(ctx, s->layer_names[layer]);
+    scope_begin_part(ctx, s->layer_names[layer]);
     TRY(block_forward(ctx, pass, layer, &s->parameters->blocks[layer], x, &s->blocks[layer]));
     scope_end(ctx);
     arena_release(scratch, mark);
@@ -160,7 +160,7 @@ static Status run_block_again(Ctx *ctx, Stack *s, int64_t layer) {
     Residual x = block->x;
     if (s->pass.recompute != RECOMPUTE_BLOCKS) return OK;
     x.again = true;
-    scope_begin(ctx, s->layer_names[layer]);
+    scope_begin_part(ctx, s->layer_names[layer]);
     TRY(block_forward(ctx, &s->pass, layer, &s->parameters->blocks[layer], &x, block));
     scope_end(ctx);
     return OK;
@@ -171,7 +171,7 @@ static Status block_back(Ctx *ctx, Stack *s, int64_t layer, BlockGradient *g) {
     ArenaMark mark = arena_mark(scratch);
     ctx->layer = (int)(s->pass.first_layer + layer);
     TRY(run_block_again(ctx, s, layer));
-    scope_begin(ctx, s->layer_names[layer]);
+    scope_begin_part(ctx, s->layer_names[layer]);
     TRY(block_backward(ctx, &s->pass, &s->parameters->blocks[layer], &s->blocks[layer], g));
     scope_end(ctx);
     arena_release(scratch, mark);

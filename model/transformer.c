@@ -59,10 +59,10 @@ Status transformer_take_cache(Ctx *ctx, const Transformer *model, int64_t batch,
     Shape shape = shape4(c->layers, batch, capacity, kv);
     *cache = (Cache){0};
     ctx->layer = -1;
-    TRY(take(ctx, ARENA_SAVED, "cache.keys", ctx->dtype, shape, &cache->k));
-    TRY(take(ctx, ARENA_SAVED, "cache.values", ctx->dtype, shape, &cache->v));
+    TRY(take(ctx, ARENA_CACHE, "cache.keys", ctx->dtype, shape, &cache->k));
+    TRY(take(ctx, ARENA_CACHE, "cache.values", ctx->dtype, shape, &cache->v));
     if (!source) return OK;
-    return take(ctx, ARENA_SAVED, "cache.memory", ctx->dtype, shape4(c->layers, batch, source, 2 * kv),
+    return take(ctx, ARENA_CACHE, "cache.memory", ctx->dtype, shape4(c->layers, batch, source, 2 * kv),
                 &cache->memory);
 }
 

@@ -17,22 +17,15 @@ static bool is_transfer(RecordKind kind) {
     return kind >= RECORD_UPLOAD;
 }
 
-/* A scope right inside a step that bears a phase's name is that phase. */
-static Phase phase_of(const char *name) {
-    for (int phase = 0; phase < PHASE_OTHER; phase++)
-        if (strcmp(name, phase_name((Phase)phase)) == 0) return (Phase)phase;
-    return PHASE_OTHER;
-}
-
 static TraceKind kind_of(const Making *m, const Record *r, int64_t parent, Phase *phase) {
     if (r->kind == RECORD_OPERATION) return TRACE_OPERATION;
     if (r->kind == RECORD_PRIMITIVE) return TRACE_PRIMITIVE;
-    if (parent < 0 && strcmp(r->name, "step") == 0) return TRACE_STEP;
+    if (r->scope == SCOPE_STEP && parent < 0) return TRACE_STEP;
     if (r->parent >= 0 && m->records[r->parent].kind == RECORD_GRAPH)
         parent = m->trace->events[parent].parent; // a graph's phases are the step's
     bool inside = parent >= 0 && m->trace->events[parent].kind == TRACE_STEP;
-    if (!inside || (*phase = phase_of(r->name)) == PHASE_OTHER) return TRACE_SCOPE;
-    return TRACE_PHASE;
+    if (inside) *phase = r->scope == SCOPE_PHASE ? r->phase : PHASE_OTHER;
+    return inside && *phase != PHASE_OTHER ? TRACE_PHASE : TRACE_SCOPE;
 }
 
 /* What the record's host event and its device events have in common. */
@@ -76,6 +69,7 @@ static void add_host_event(Making *m, int64_t i) {
     e.thread = 0;
     e.parent = parent;
     e.phase = phase;
+    e.own = r->scope == SCOPE_OWN;
     if (operation) {
         bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also where another operation lends it
         e.operation =
@@ -210,21 +204,16 @@ static int64_t filler_of(const Trace *t, int64_t taker, int64_t at, const char *
     return filler >= 0 ? filler : next_inside(t, operation, at, TRACE_PRIMITIVE);
 }
 
-static const MemoryClass classes[ARENA_COUNT] = {
+static const MemoryClass classes[] = {
     [ARENA_PARAMETERS] = MEMORY_PARAMETERS, [ARENA_GRADIENTS] = MEMORY_GRADIENTS,
     [ARENA_OPTIMIZER] = MEMORY_OPTIMIZER,   [ARENA_SAVED] = MEMORY_SAVED,
-    [ARENA_SCRATCH] = MEMORY_SCRATCH,
+    [ARENA_SCRATCH] = MEMORY_SCRATCH,       [ARENA_CACHE] = MEMORY_CACHE,
 };
-
-/* Keys and values of generation lie among the saved activations (model/transformer.c): their names tell. */
-static bool is_cache(const ArenaEntry *entry) {
-    return strncmp(entry->name, "cache.", strlen("cache.")) == 0;
-}
 
 static int64_t cache_bytes(const Arena *saved, size_t used) {
     size_t bytes = 0;
     for (int i = 0; i < saved->count && saved->entries[i].offset + saved->entries[i].bytes <= used; i++)
-        if (is_cache(&saved->entries[i])) bytes += saved->entries[i].bytes;
+        if (saved->entries[i].kind == ARENA_CACHE) bytes += saved->entries[i].bytes;
     return (int64_t)bytes;
 }
 
@@ -254,8 +243,8 @@ void records_add_memory(Making *m, const Recorder *recorder, size_t workspace,
     for (int arena = 0; arena < ARENA_COUNT; arena++)
         for (int i = 0; i < arenas[arena].at_peak_count; i++) {
             const ArenaEntry *entry = &arenas[arena].at_peak[i];
-            MemoryClass class_ = is_cache(entry) ? MEMORY_CACHE : classes[arena];
-            TraceTensor tensor = {trace_name(m->trace, entry->name), class_, (int64_t)entry->bytes};
+            TraceTensor tensor = {trace_name(m->trace, entry->name), classes[entry->kind],
+                                  (int64_t)entry->bytes};
             trace_add_tensor(m->trace, tensor);
         }
 }

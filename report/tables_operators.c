@@ -104,7 +104,7 @@ static void fill_ranges(const Trace *t, bool own, Table *table) {
     TimedRows rows = {.names = trace_open()};
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        if (e->kind > TRACE_SCOPE || !trace_in_step(e) || trace_is_own(e) != own) continue;
+        if (e->kind > TRACE_SCOPE || !trace_in_step(e) || e->own != own) continue;
         int64_t row = row_of(&rows, e->name, -1, e->kind == TRACE_SCOPE ? e->phase : PHASE_COUNT);
         row_values_add(&rows.host, row, (double)trace_length(e));
         row_values_add(&rows.device, row, (double)e->device_total);

@@ -65,7 +65,7 @@ static const char *const row_names[] = {"Dataloader", "Forward",     "Backward",
 static int overview_row(const TraceEvent *e) {
     if (e->kind == TRACE_STEP) return PROFILE_STEP;
     if (e->kind == TRACE_PHASE) return (int)e->phase;
-    return trace_is_own(e) ? USER_DEFINED : EVENT_KINDS + (int)e->kind;
+    return e->own ? USER_DEFINED : EVENT_KINDS + (int)e->kind;
 }
 
 static void add_overview(const Trace *t, int row, Interval *intervals, double wall, Table *table) {

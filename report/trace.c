@@ -267,15 +267,6 @@ int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind) {
     return event;
 }
 
-bool trace_is_own(const TraceEvent *e) {
-    static const char *const ours[] = {"step",          "sample",   "search",  "encode",
-                                       "decoding step", "reader",   "forward", "backward",
-                                       "optimizer",     "exchange", "graph",   "read a batch"};
-    bool own = e->kind == TRACE_SCOPE && e->layer < 0;
-    for (size_t i = 0; i < sizeof ours / sizeof *ours && own; i++) own = strcmp(e->name, ours[i]) != 0;
-    return own;
-}
-
 double trace_steps_ns(const Trace *t) {
     double ns = 0;
     for (int64_t i = 0; i < t->count; i++)

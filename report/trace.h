@@ -73,6 +73,7 @@ typedef struct {
     /* What it belongs to; on device events inherited from the parent. */
     int64_t step; // number of the step; -1 outside
     Phase phase;
+    bool own;              // of TRACE_SCOPE: a range of the program's user, none that fusebox itself opens
     int32_t layer;         // -1 outside the blocks
     const char *operation; // also of primitives: that they are part of; NULL: the three below mean nothing
     Pass pass;
@@ -250,9 +251,6 @@ const char *source_name(TraceSource source); // "CUPTI activity records", "CUDA 
 /* "attention forward"; "-" outside operations. */
 enum { LABEL_BYTES = 160 };
 void operation_label(const TraceEvent *event, char text[LABEL_BYTES]);
-
-/* Whether it is a range of the program's user (PROFILE_SCOPE), not one that fusebox itself opens. */
-bool trace_is_own(const TraceEvent *event);
 
 /* Whether the event lies in a recorded step; what does not is in no table. */
 static inline bool trace_in_step(const TraceEvent *event) {

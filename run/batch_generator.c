@@ -28,7 +28,7 @@ static Status pass(Ctx *ctx, BatchGenerator *g, int64_t T) {
     int64_t C = g->model->config.width;
     const DeviceBatch inputs = {.tokens = tensor_view(g->tokens.data, I32, shape2(g->rows, T))};
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
-    scope_begin(ctx, "forward");
+    scope_begin_phase(ctx, PHASE_FORWARD);
     TRY(transformer_forward(ctx, g->model, &inputs, &g->cache));
     GatherForward last = {
         .x = tensor_reshape(g->model->hidden, shape2(g->rows * T, C)), .rows = g->last, .y = g->hidden};

@@ -48,7 +48,7 @@ static Tensor tokens_view(const Generator *g, int64_t count) {
 
 /* The logits of the last of `count` tokens that lie in g->tokens. */
 static Status run_stack(Ctx *ctx, Generator *g, int64_t count) {
-    if (count == 1 && g->cached && transformer_decodes(ctx, g->model))
+    if (count == 1 && g->cached)
         return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), &g->cache,
                                   g->logits);
     const DeviceBatch inputs = {.tokens = tokens_view(g, count)};
@@ -118,7 +118,7 @@ static Status step_work(Ctx *ctx, void *program) {
     Generator *g = step->generator;
     g->cache.length = g->window - 1;
     g->cache.length_on_device = g->position;
-    scope_begin(ctx, "forward");
+    scope_begin_phase(ctx, PHASE_FORWARD);
     TRY(run(ctx, g, 1));
     TRY(draw(ctx, g, step->rule));
     scope_end(ctx);
@@ -252,7 +252,7 @@ void generator_forget(Generator *g, int64_t first, int64_t count) {
 Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
     int64_t first = g->cached ? g->fed : 0;
     if (g->length <= first) return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
-    scope_begin(ctx, "forward");
+    scope_begin_phase(ctx, PHASE_FORWARD);
     TRY(read_tokens(ctx, g, first));
     g->fed = g->length;
     TRY(values_read(ctx, g->logits, 0, g->model->config.vocab, g->row));
@@ -276,7 +276,7 @@ Status generator_next(Ctx *ctx, Generator *g, Sampler *sampler, int32_t *token) 
         const float *logits;
         TRY(generator_logits(ctx, g, &logits));
         if (sampler_penalizes(sampler)) sampler_penalize(sampler, g->history, g->length, g->row);
-        PROFILE_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
+        PART_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
     }
     g->draws++;
     return generator_add(g, *token);

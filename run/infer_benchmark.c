@@ -80,7 +80,7 @@ static Status run_pass(Ctx *ctx, void *program, StepCost *cost) {
     const SizedPass *pass = program;
     const BenchmarkSize *size = pass->size;
     (void)cost;
-    scope_begin(ctx, "step");
+    scope_begin_step(ctx);
     TRY(inference_logits(pass->inference, size->tokens, size->batch, size->seq));
     TRY(ctx->device->synchronize(ctx->device));
     scope_end(ctx);

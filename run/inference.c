@@ -29,7 +29,7 @@ static Status pass_work(Ctx *ctx, void *program) {
     const PassSize *p = program;
     Inference *in = p->inference;
     ctx->work = (Work){0};
-    scope_begin(ctx, "forward");
+    scope_begin_phase(ctx, PHASE_FORWARD);
     DeviceBatch inputs = {.pictures = in->pictures};
     if (!tensor_empty(in->tokens)) inputs.tokens = tensor_view(in->tokens.data, I32, p->shape);
     if (!tensor_empty(in->pictures)) inputs.pictures.shape.d[0] = p->shape.d[0];
@@ -96,7 +96,7 @@ Status inference_allocate(Inference *in) {
 
 static Status upload(Inference *in, Tensor t, const int32_t *values, int64_t batch, int64_t seq) {
     assert(batch * seq <= tensor_count(t));
-    scope_begin(&in->ctx, "reader");
+    scope_begin_phase(&in->ctx, PHASE_READER);
     TRY(in->ctx.device->upload(in->ctx.device, t.data, values, (size_t)(batch * seq) * sizeof *values));
     scope_end(&in->ctx);
     return OK;
@@ -106,7 +106,7 @@ static Status upload_input(Inference *in, const void *input, int64_t batch, int6
     const Tensor pictures = in->pictures;
     if (tensor_empty(pictures)) return upload(in, in->tokens, input, batch, seq);
     assert(batch <= pictures.shape.d[0]);
-    scope_begin(&in->ctx, "reader");
+    scope_begin_phase(&in->ctx, PHASE_READER);
     TRY(in->ctx.device->upload(in->ctx.device, pictures.data, input,
                                tensor_bytes(pictures) / (size_t)pictures.shape.d[0] * (size_t)batch));
     scope_end(&in->ctx);

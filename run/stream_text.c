@@ -64,7 +64,7 @@ typedef struct {
 static Status draw_token(Ctx *ctx, void *program, StepCost *cost) {
     Drawing *d = program;
     (void)cost;
-    PROFILE_SCOPE(ctx, "step") TRY(generator_next(ctx, d->generator, d->sampler, &d->token));
+    STEP_SCOPE(ctx) TRY(generator_next(ctx, d->generator, d->sampler, &d->token));
     return OK;
 }
 

@@ -53,7 +53,7 @@ static Status read_prompt(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
     const float *logits;
     (void)cost;
-    PROFILE_SCOPE(ctx, "step") {
+    STEP_SCOPE(ctx) {
         TRY(generator_start(job->generator, job->prompt.ids, job->prompt.count));
         TRY(generator_logits(ctx, job->generator, &logits));
     }

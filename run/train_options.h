@@ -54,7 +54,7 @@ typedef struct {
     bool compare, check, quiet;
     int64_t gpus;        // ranks to start on this host; 0: one for each GPU
     CommChoice engine;   // of the communicator (comm/comm.h)
-    double comm_timeout; // s that a step may take (comm/pulse.h)
+    double comm_timeout; // s that a step may take (comm/rendezvous.h)
     LogRank log_rank;    // who prints
     const char *config;
     bool print_config;

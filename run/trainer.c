@@ -141,7 +141,7 @@ Status forward_and_loss(Trainer *t, double factor) {
 static Status forward_pass(Ctx *ctx, void *program) {
     Trainer *t = program;
     ctx->training = true;
-    scope_begin(ctx, "forward");
+    scope_begin_phase(ctx, PHASE_FORWARD);
     if (t->gathers && !shards_send(&t->model.parameters)) TRY(shards_gather(ctx, &t->model.parameters));
     TRY(forward_and_loss(t, loss_scale(t)));
     scope_end(ctx);
@@ -151,11 +151,11 @@ static Status forward_pass(Ctx *ctx, void *program) {
 
 static Status backward_pass(Ctx *ctx, void *program) {
     Trainer *t = program;
-    scope_begin(ctx, "backward");
+    scope_begin_phase(ctx, PHASE_BACKWARD);
     TRY(transformer_backward(ctx, &t->model));
     scope_end(ctx);
     if (t->reduces) {
-        scope_begin(ctx, "exchange");
+        scope_begin_part(ctx, "exchange");
         TRY(transformer_sum(ctx, &t->model));
         scope_end(ctx);
     }
@@ -188,7 +188,7 @@ static Status run_passes(Trainer *t, const double terms[REPLAY_TERMS]) {
 
 static Status update(Ctx *ctx, void *program) {
     Trainer *t = program;
-    scope_begin(ctx, "optimizer");
+    scope_begin_phase(ctx, PHASE_OPTIMIZER);
     TRY(transformer_update(ctx, &t->model, &t->update));
     scope_end(ctx);
     return OK;
@@ -306,7 +306,7 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     /* A resumed run counts on from the same step, and so draws the same masks. */
     int64_t number = t->ctx.step * step_batches(t) + rank_of(t) * t->accum + index;
     int32_t draw = (int32_t)(uint32_t)number;
-    scope_begin(&t->ctx, "reader");
+    scope_begin_phase(&t->ctx, PHASE_READER);
     TRY(fetch(source, index, &batch));
     if (t->ctx.recorder && batch.worker)
         record_reading(t->ctx.recorder, &(RecordReading){batch.worker, batch.begun, batch.done});
@@ -379,7 +379,7 @@ Status trainer_result(Trainer *t, StepResult *result) {
 }
 
 Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_rate, StepResult *result) {
-    scope_begin(&t->ctx, "step");
+    scope_begin_step(&t->ctx);
     TRY(trainer_gradients(t, fetch, source));
     TRY(trainer_update(t, learning_rate));
     TRY(trainer_result(t, result));

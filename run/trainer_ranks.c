@@ -101,7 +101,7 @@ static Status exchange(Ctx *ctx, void *program) {
     Trainer *t = program;
     Device *device = ctx->device;
     Tensor own = transformer_tail(&t->model, TAIL_LOSSES + rank_of(t), 1);
-    scope_begin(ctx, "exchange");
+    scope_begin_part(ctx, "exchange");
     ctx->layer = -1;
     if (!ctx->measuring) TRY(device->copy(device, own.data, t->model.loss_sum.data, tensor_bytes(own)));
     const Parameters *p = &t->model.parameters;
@@ -122,7 +122,7 @@ Status ranks_exchange(Trainer *t) {
 Status ranks_send(Trainer *t) {
     const bool sends = shards_cut(&t->ctx, &t->model.parameters) && shards_send(&t->model.parameters);
     if (!sends) return OK;
-    scope_begin(&t->ctx, "optimizer");
+    scope_begin_phase(&t->ctx, PHASE_OPTIMIZER);
     TRY(shards_gather(&t->ctx, &t->model.parameters));
     scope_end(&t->ctx);
     return OK;

@@ -3,10 +3,8 @@
 
 #include "run/profiling.h"
 #include "base/memory.h"
-#include "comm/identity.h"
 #include "comm/lanes.h"
 #include "comm/launch.h"
-#include "comm/rendezvous.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -15,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MEETING_SECONDS = 60, GRACE = 10, EXCHANGE_SECONDS = PULSE_OTHER, WATCH_SECONDS = 2 };
+enum { MEETING_SECONDS = 60, GRACE = 10, WATCH_SECONDS = 3 };
 
 /* ---- who is there ---- */
 
@@ -58,20 +56,18 @@ static Status check_ranks(const TrainOptions *o, const OptionSet *set, const Ide
 
 /* Starts the ranks where nobody has. Returns in each of them and, `done`, in the one that has started
  * them. */
-static Status start_ranks(World *w, const TrainOptions *o, Identity *identity, bool *done, int *code) {
+static Status start_ranks(const TrainOptions *o, Identity *identity, bool *done, int *code) {
     int ranks;
-    bool is_rank;
-    if (identity->starter) return board_open(1, &w->board);
+    if (identity->starter) return OK;
     TRY(count_ranks(o, &ranks));
     if (ranks <= 1) return OK;
     if (o->profiling.sweep || o->train_tokenizer)
         return fail(ERROR_USAGE, "--%s does not go with --gpus=%d",
                     o->profiling.sweep ? "sweep" : "train-tokenizer", ranks);
-    TRY(board_open(ranks, &w->board));
-    const Launch how = {.program = "train", .ranks = ranks, .grace = GRACE, .board = w->board};
-    TRY(launch(&how, &is_rank, code));
-    *done = !is_rank;
-    return is_rank ? identity_read(identity) : OK;
+    const Launch how = {.program = "train", .ranks = ranks, .grace = GRACE};
+    TRY(launch(&how, identity, code));
+    *done = !identity->starter;
+    return OK;
 }
 
 /* The GPU of this rank, or the CPU where there is none. */
@@ -120,15 +116,13 @@ static void lost(void *user, Status status) {
 static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const Identity *identity) {
     char facts[FACTS_BYTES];
     TRY(list_facts(set, facts));
-    board_phase(w->board, "the start");
     Status status = rendezvous_open(identity, facts, MEETING_SECONDS, &w->agreed, &w->rendezvous);
     TRY(status);
-    w->rendezvous->seconds = EXCHANGE_SECONDS;
     /* A profile's report comes within a step, and may take long. */
     double timeout = o->comm_timeout == 0 && *o->profiling.window ? PULSE_START : o->comm_timeout;
-    const PulseSetup watch = {
-        .rendezvous = w->rendezvous, .board = w->board, .timeout = timeout, .lost = lost, .user = w};
-    return pulse_open(&watch, &w->pulse);
+    pulse_begin(w->rendezvous, &(PulseSetup){.timeout = timeout, .lost = lost, .user = w});
+    pulse_other(w->rendezvous, "the start");
+    return OK;
 }
 
 Status world_open(World *w, const TrainOptions *o, const OptionSet *set, bool *done, int *code) {
@@ -137,7 +131,7 @@ Status world_open(World *w, const TrainOptions *o, const OptionSet *set, bool *d
     *done = false;
     TRY(identity_read(&identity));
     TRY(check_ranks(o, set, &identity));
-    TRY(start_ranks(w, o, &identity, done, code));
+    TRY(start_ranks(o, &identity, done, code));
     if (*done || !identity.starter) return OK;
     w->rank = identity.rank;
     w->size = identity.size;
@@ -159,7 +153,6 @@ Status world_connect(World *w, const TrainOptions *o, Device *device) {
     if (w->size == 1) return OK;
     const CommSetup setup = {.device = device,
                              .rendezvous = w->rendezvous,
-                             .board = w->board,
                              .engine = engines[o->engine],
                              .share_gpu = getenv("FUSEBOX_SHARE_GPU") != NULL};
     return world_agree(w, comm_open(&setup, &w->comm));
@@ -189,8 +182,6 @@ Status world_compare(World *w, const WorldStart *start) {
 Status world_part(World *w) {
     if (w->size == 1) return OK;
     TRY(comm_barrier(w->comm));
-    pulse_close(w->pulse, OK);
-    w->pulse = NULL;
     comm_close(w->comm);
     w->comm = NULL;
     return OK;
@@ -200,15 +191,13 @@ void world_fail(World *w, Status status) {
     if (w->size == 1 || !status) return;
     int code = (int)status_code(status);
     /* A rank that is gone may show first in an exchange that fails: the watch knows what it did last. */
-    if (!w->agreed && code == ERROR_DEVICE && w->pulse) sleep(WATCH_SECONDS);
+    if (!w->agreed && code == ERROR_DEVICE && w->rendezvous) sleep(WATCH_SECONDS);
     if (!w->agreed || w->rank == 0) fprintf(stderr, "train: %s\n", status_message(status));
-    pulse_close(w->pulse, w->agreed ? OK : status);
+    rendezvous_close(w->rendezvous, w->agreed ? OK : status);
     fflush(NULL);
     _exit(code); // collectives under way would be waited for
 }
 
 void world_close(World *w) {
-    pulse_close(w->pulse, OK);
-    rendezvous_close(w->rendezvous);
-    board_close(w->board);
+    rendezvous_close(w->rendezvous, OK);
 }

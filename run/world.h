@@ -5,16 +5,14 @@
 
 #include "run/train_options.h"
 #include "comm/comm.h"
-#include "comm/pulse.h"
+#include "comm/rendezvous.h"
 
 __BEGIN_DECLS
 
 typedef struct {
     int rank, size;
-    char device[24]; // this rank's, for device_open; "": as the options say
-    Board *board;
+    char device[24];        // this rank's, for device_open; "": as the options say
     Rendezvous *rendezvous; // NULL with one rank, as what follows
-    Pulse *pulse;
     Comm *comm;
     bool agreed; // the error that this rank ends with is known to all
 } World;

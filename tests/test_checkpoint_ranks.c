@@ -64,7 +64,7 @@ static Status write_together(int rank, void *user) {
     }
     if (c->fails && rank == 1 && !status) status = (fail)(ERROR_FILE, "no space is left");
     status = rank_file_close(&file, status);
-    rendezvous_close(comm.rendezvous);
+    rendezvous_close(comm.rendezvous, OK);
     if (!status) EXPECT((mine > 0) == (!c->apart || rank < RANKS - 1));
     return status;
 }

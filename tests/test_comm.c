@@ -1,9 +1,8 @@
 /* The communicator's engines. Between CPU ranks: this program again, under mpirun; so it is skipped where
  * there is no mpirun or the build has no MPI. */
 #define _GNU_SOURCE
-#include "comm/board.h"
 #include "comm/comm_internal.h"
-#include "comm/rendezvous.h"
+#include "comm/rendezvous_internal.h"
 #include "kernels/device/device.h"
 #include "tests/support/collectives.h"
 #include "tests/support/program.h"
@@ -21,24 +20,21 @@ static Status check_rank(const char *engine) {
     Identity identity;
     Rendezvous *r;
     Device *device;
-    Board *board;
     Comm *comm;
     TRY(identity_read(&identity));
-    TRY(board_open(1, &board));
     TRY(rendezvous_open(&identity, "test=comm\n", 60, NULL, &r));
     TRY(device_open_cpu(1, &device));
-    const CommSetup setup = {.device = device, .rendezvous = r, .board = board, .engine = engine};
+    const CommSetup setup = {.device = device, .rendezvous = r, .engine = engine};
     TRY(comm_open(&setup, &comm));
     EXPECT(comm->rank == identity.rank && comm->size == identity.size && comm->rank_order);
     TRY(collectives_check(comm));
     EXPECT(comm->totals[COLLECTIVE_ALL_REDUCE].calls > 0 && comm->totals[COLLECTIVE_BROADCAST].bytes > 0);
-    BoardEntry entry = board_mine(board);
-    EXPECT(strcmp(entry.action, "barrier") == 0 && entry.calls > 100);
+    const Beat *now = &((const Link *)r)->now;
+    EXPECT(strcmp(now->action, "barrier") == 0 && now->calls > 100);
     if (comm->rank == 0) printf("%d ranks by %s agree to the last bit\n", comm->size, comm->name);
     comm_close(comm);
     device->close(device);
-    board_close(board);
-    rendezvous_close(r);
+    rendezvous_close(r, OK);
     return OK;
 }
 
@@ -97,7 +93,7 @@ static void test_no_mpi(void **state) {
     needs_mpi(*state);
     const Ran *ran = program_run(*state, "FUSEBOX_MPI=/nowhere.so " MPIRUN, 2, "rank");
     assert_int_not_equal(ran->code, 0);
-    expect_text(ran->error, "ranks on the CPU need MPI, and its module does not load: /nowhere.so: ");
+    expect_text(ran->error, "need MPI, and its module does not load: /nowhere.so: ");
     expect_ok(check_rank("auto"));
 }
 

@@ -1,6 +1,6 @@
-/* A token through the decoder against transformer_forward in naive double precision: in each form, dtype and
- * device by what generation runs there, the decode kernels or transformer_forward. The bound is measured as
- * in test_model.c: what disturbing the weights by the dtype's unit roundoff does, ALLOWED times. */
+/* A token through the decoder against the naive form in double precision, and the naive form against
+ * transformer_forward, to the last bit. The bound is measured as in test_model.c: what disturbing the weights
+ * by the dtype's unit roundoff does, ALLOWED times. */
 #include "model/decode.h"
 
 #include "base/memory.h"
@@ -24,35 +24,41 @@ typedef struct {
     uint64_t seed;
     const char *preset; // of whose kind the model is; NULL: GPT-2's, or with a source an encoder-decoder's
     int64_t head_size;  // 0: width / heads
+    bool by_model;
 } Case;
 
 #define SWIGLU ACTIVATION_SWIGLU
 
 /* Among them an odd number of parts; memories whose keys are shared out, or of which none can be seen. */
 static const Case cases[] = {
-    {1, 64, 2, 2, 256, 67, 9, 0, 2, false, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
-    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
-    {2, 256, 4, 2, 256, 100, 300, 290, 2, true, ACTIVATION_RELU, false, 0, 0, false, 0, 0, NULL, 0},
-    {1, 192, 3, 3, 768, 1000, 1500, 1400, 1, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
-    {1, 256, 2, 1, 1024, 300, 90, 70, 2, false, ACTIVATION_TANH, false, 0, 0, false, 0, 0, NULL, 0},
-    {1, 384, 12, 12, 512, 303, 20, 9, 2, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
-    {2, 1088, 17, 17, 256, 40, 20, 9, 2, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
-    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_TANH, false, 0, 0, true, 0, 0, NULL, 0},
-    {1, 256, 4, 4, 2048, 301, 40, 20, 2, true, ACTIVATION_RELU, true, 24, -1, false, 0, 0, NULL, 0},
-    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_RELU, true, 5, 3, false, 0, 0, NULL, 0},
-    {1, 192, 3, 3, 768, 100, 9, 0, 2, false, ACTIVATION_RELU, true, 1, -1, false, 0, 0, NULL, 0},
-    {1, 256, 2, 1, 512, 300, 20, 7, 2, true, ACTIVATION_RELU, true, 150, 149, false, 0, 0, NULL, 0},
-    {1, 64, 2, 2, 256, 67, 9, 3, 2, true, ACTIVATION_TANH, true, 4, 0, false, 0, 0, NULL, 0},
-    {2, 128, 4, 4, 256, 67, 9, 3, 2, true, ACTIVATION_GELU, true, 0, 0, false, 0, 0, NULL, 0},
-    {2, 256, 4, 2, 256, 100, 300, 290, 2, true, ACTIVATION_GELU, false, 301, 290, false, 0, 0, NULL, 0},
-    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_RELU, true, 7, 6, true, 0, 0, NULL, 0},
-    {2, 64, 2, 2, 176, 67, 9, 0, 3, false, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0},
-    {2, 192, 3, 1, 200, 131, 400, 300, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0},
-    {1, 448, 7, 1, 1304, 301, 1500, 1400, 2, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen2.5-0.5b", 0},
-    {2, 136, 4, 2, 264, 99, 200, 127, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 128},
-    {1, 72, 3, 3, 40, 17000, 40, 30, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 32},
-    {1, 2048, 4, 2, 3000, 200, 9, 5, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 64},
-    {2, 160, 2, 2, 200, 50, 12, 5, 3, true, SWIGLU, false, 0, 0, true, 0, 0, "llama-nano", 0},
+    {1, 64, 2, 2, 256, 67, 9, 0, 2, false, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0, false},
+    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0, false},
+    {2, 256, 4, 2, 256, 100, 300, 290, 2, true, ACTIVATION_RELU, false, 0, 0, false, 0, 0, NULL, 0, false},
+    {1,     192, 3, 3,     768, 1000, 1500, 1400, 1,    true, ACTIVATION_GELU_TANH,
+     false, 0,   0, false, 0,   0,    NULL, 0,    false},
+    {1, 256, 2, 1, 1024, 300, 90, 70, 2, false, ACTIVATION_TANH, false, 0, 0, false, 0, 0, NULL, 0, false},
+    {1,     384, 12, 12,    512, 303, 20,   9, 2,    true, ACTIVATION_GELU_TANH,
+     false, 0,   0,  false, 0,   0,   NULL, 0, false},
+    {2,     1088, 17, 17,    256, 40, 20,   9, 2,    true, ACTIVATION_GELU_TANH,
+     false, 0,    0,  false, 0,   0,  NULL, 0, false},
+    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_TANH, false, 0, 0, true, 0, 0, NULL, 0, false},
+    {1, 256, 4, 4, 2048, 301, 40, 20, 2, true, ACTIVATION_RELU, true, 24, -1, false, 0, 0, NULL, 0, false},
+    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_RELU, true, 5, 3, false, 0, 0, NULL, 0, false},
+    {1, 192, 3, 3, 768, 100, 9, 0, 2, false, ACTIVATION_RELU, true, 1, -1, false, 0, 0, NULL, 0, false},
+    {1, 256, 2, 1, 512, 300, 20, 7, 2, true, ACTIVATION_RELU, true, 150, 149, false, 0, 0, NULL, 0, false},
+    {1, 64, 2, 2, 256, 67, 9, 3, 2, true, ACTIVATION_TANH, true, 4, 0, false, 0, 0, NULL, 0, false},
+    {2, 128, 4, 4, 256, 67, 9, 3, 2, true, ACTIVATION_GELU, true, 0, 0, false, 0, 0, NULL, 0, false},
+    {2,     256, 4,   2,     256, 100, 300,  290, 2,    true, ACTIVATION_GELU,
+     false, 301, 290, false, 0,   0,   NULL, 0,   false},
+    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_RELU, true, 7, 6, true, 0, 0, NULL, 0, false},
+    {2, 64, 2, 2, 176, 67, 9, 0, 3, false, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0, false},
+    {2, 192, 3, 1, 200, 131, 400, 300, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0, false},
+    {1,      448,   7, 1, 1304,  301, 1500, 1400,           2, true,
+     SWIGLU, false, 0, 0, false, 0,   0,    "qwen2.5-0.5b", 0, false},
+    {2, 136, 4, 2, 264, 99, 200, 127, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 128, false},
+    {1, 72, 3, 3, 40, 17000, 40, 30, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 32, false},
+    {1, 2048, 4, 2, 3000, 200, 9, 5, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 64, false},
+    {2, 160, 2, 2, 200, 50, 12, 5, 3, true, SWIGLU, false, 0, 0, true, 0, 0, "llama-nano", 0, false},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 enum { WIDE = 1024 }; // what only the CUDA kernels divide otherwise; most of the time on the CPU
@@ -96,7 +102,8 @@ static int64_t memory_count(const Case *c) {
     return c->layers * c->source * 2 * kv_of(c);
 }
 
-/* An angle is the product of a position and a frequency, both fp32 in every form: off by so much of itself. */
+/* An angle is the product of a position and a frequency, both fp32 in every form: off by so much of itself.
+ * */
 static const double ANGLE_UNIT = 0x1p-23;
 
 static void disturb_frequencies(Rig *rig, const Case *c, Tensor frequencies) {
@@ -135,19 +142,21 @@ static void get_cache(Rig *rig, const Case *c, Tensor cache, double *values) {
                (size_t)((c->capacity - there) * kv) * sizeof *values);
 }
 
-/* As run/generate.c does. */
-static void decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits) {
-    if (transformer_decodes(ctx, model)) {
-        expect_ok(transformer_decode(ctx, model, tensor_reshape(token, shape1(1)), cache, logits));
-        return;
-    }
+/* The same by the model. */
+static void forward(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits) {
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     expect_ok(transformer_forward(ctx, model, &(DeviceBatch){.tokens = token}, cache));
     expect_ok(transformer_logits(ctx, model, model->hidden, logits));
     arena_release(&ctx->arenas[ARENA_SAVED], mark);
 }
 
-static bool served; // the last body, by the decode kernels
+static bool served; // the last body, by the fused form
+
+static Status note(Ctx *ctx, const Call *call) {
+    (void)ctx;
+    served = served || call->operation == OP_DECODE;
+    return OK;
+}
 
 /* out: logits (steps, vocab), keys and values (layers, capacity, kv) */
 static void body(Rig *rig, const void *what, double *const *in, double *const *out) {
@@ -157,6 +166,8 @@ static void body(Rig *rig, const void *what, double *const *in, double *const *o
     Ctx *ctx = &rig->ctx;
     Transformer model;
     Cache cache;
+    served = false;
+    ctx->observe = note;
     expect_ok(transformer_open(&config, &model));
     expect_ok(transformer_take(ctx, &model, false));
     expect_ok(transformer_take_cache(ctx, &model, 1, c->capacity, c->source, &cache));
@@ -174,12 +185,14 @@ static void body(Rig *rig, const void *what, double *const *in, double *const *o
         /* The host's number is the right one where the device's is not looked at. */
         const bool fused = ctx->device->backend == BACKEND_CUDA && rig->variant->form == FORM_FUSED;
         cache.length = c->device_past && fused ? c->capacity - 1 : past;
-        decode(ctx, &model, token, &cache, logits);
+        if (c->by_model)
+            forward(ctx, &model, token, &cache, logits);
+        else
+            expect_ok(transformer_decode(ctx, &model, tensor_reshape(token, shape1(1)), &cache, logits));
         rig_get(rig, logits, out[0] + step * c->vocab);
     }
     get_cache(rig, c, cache.k, out[1]);
     get_cache(rig, c, cache.v, out[2]);
-    served = transformer_decodes(ctx, &model);
     transformer_close(&model);
 }
 
@@ -274,6 +287,24 @@ static void form_follows_the_specification(void **state) {
     assert_true(served_cases == 0 || served_cases == fitting);
 }
 
+static void naive_form_is_the_model(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    for (int n = 0; n < CASES; n++) {
+        double *in[INPUTS], *want[OUTPUTS], *got[OUTPUTS];
+        int64_t counts[OUTPUTS];
+        Case c = cases[n];
+        if (c.width >= WIDE) continue;
+        make_inputs(&c, variant->dtype, in);
+        make_outputs(&c, counts, want);
+        make_outputs(&c, counts, got);
+        rig_run(variant, body, &c, in, got);
+        if (served) continue;
+        c.by_model = true;
+        rig_run(variant, body, &c, in, want);
+        for (int o = 0; o < OUTPUTS; o++) expect_equal(got[o], want[o], counts[o], "by the model");
+    }
+}
+
 static void wrong_contracts_are_refused(void **state) {
     (void)state;
     Ctx ctx = {.dtype = F32, .measuring = true};
@@ -330,6 +361,7 @@ static void wrong_contracts_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {ONCE(wrong_contracts_are_refused),
-                                       ON_EACH_VARIANT(form_follows_the_specification)};
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(naive_form_is_the_model)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

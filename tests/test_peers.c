@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "comm/comm_internal.h"
 #include "comm/lanes.h"
-#include "comm/pulse.h"
+#include "comm/rendezvous.h"
 #include "kernels/gemm/choices.h"
 #include "kernels/gemm/gemm.h"
 #include "run/plan.h"
@@ -32,7 +32,6 @@ typedef struct {
     Rendezvous *r;
     Device *device;
     Comm *comm;
-    Board *board;
 } Opened;
 
 /* Skips the test where there is no GPU, or not one for each rank where each needs its own. */
@@ -40,22 +39,17 @@ static Status open_rank(const Run *run, int rank, Opened *o) {
     Identity identity = identity_of(rank, run->size, run->port);
     const int gpus = gpu_count ? gpu_count() : 0;
     if (gpus == 0 || (!run->share_gpu && strcmp(run->engine, "nccl") == 0 && gpus < run->size)) rank_skip();
-    TRY(board_open(1, &o->board));
     TRY(rendezvous_open(&identity, "", 60, NULL, &o->r));
     TRY(device_open_cuda(run->share_gpu ? 0 : rank % gpus, &o->device));
-    const CommSetup setup = {.device = o->device,
-                             .rendezvous = o->r,
-                             .board = o->board,
-                             .engine = run->engine,
-                             .share_gpu = run->share_gpu};
+    const CommSetup setup = {
+        .device = o->device, .rendezvous = o->r, .engine = run->engine, .share_gpu = run->share_gpu};
     return comm_open(&setup, &o->comm);
 }
 
 static void close_rank(Opened *o) {
     comm_close(o->comm);
     o->device->close(o->device);
-    rendezvous_close(o->r);
-    board_close(o->board);
+    rendezvous_close(o->r, OK);
 }
 
 static const RankEnd *run_ranks(const char *engine, int size, bool share_gpu, RankBody body) {
@@ -251,17 +245,15 @@ static void on_lost(void *user, Status status) {
 
 static Status killed_rank(int rank, void *user) {
     Opened o;
-    Pulse *pulse;
     void *memory;
     const size_t bytes = 64 << 20;
     TRY(open_rank(user, rank, &o));
-    const PulseSetup setup = {.rendezvous = o.r, .board = o.board, .lost = on_lost};
-    TRY(pulse_open(&setup, &pulse));
+    pulse_begin(o.r, &(PulseSetup){.lost = on_lost});
     TRY(o.device->allocate(o.device, bytes, &memory));
     TRY(o.device->fill(o.device, memory, 0, bytes));
     TRY(comm_share(o.comm, memory, bytes));
     for (int64_t step = 0;; step++) {
-        pulse_step(pulse, step);
+        pulse_step(o.r, step);
         TRY(comm_all_reduce(o.comm, tensor_view(memory, F32, shape1((int64_t)(bytes / 4))), LANE_MAIN));
         if (rank == 1 && step == 5) (void)kill(getpid(), SIGKILL); // in the middle of it
         TRY(o.device->synchronize(o.device));

@@ -13,11 +13,12 @@ static void test_events(void **state) {
     Trace **traces = *state;
     for (int form = 0; form < FORM_COUNT; form++) {
         const Trace *t = traces[form];
-        int64_t counts[TRACE_KIND_COUNT] = {0};
+        int64_t counts[TRACE_KIND_COUNT] = {0}, own = 0;
         double covered = 0;
         for (int64_t i = 0; i < t->count; i++) {
             const TraceEvent *e = &t->events[i];
             counts[e->kind]++;
+            own += e->own;
             assert_true(e->step >= 1 && e->step <= TRACED_STEPS);
             if (e->parent >= 0) {
                 const TraceEvent *parent = &t->events[e->parent];
@@ -32,6 +33,7 @@ static void test_events(void **state) {
         /* Two norms, an attention and four linear layers in a block, embed, final norm, head: forward and
          * backward; the update. */
         assert_int_equal(counts[TRACE_STEP], TRACED_STEPS);
+        assert_int_equal(own, TRACED_STEPS); // "my range", and no range that fusebox itself opens
         assert_int_equal(counts[TRACE_PHASE], TRACED_STEPS); // the others lie in "my range", so are scopes
         assert_int_equal(counts[TRACE_OPERATION], TRACED_STEPS * (2 * (7 * TRACED_LAYERS + 3) + 1));
         assert_int_equal(counts[TRACE_FILL], TRACED_STEPS); // gradients and loss at once

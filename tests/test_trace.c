@@ -1,11 +1,6 @@
 /* The profile's data model, filled by hand. */
 #include "report/trace.h"
 
-#include "base/files.h"
-#include "base/memory.h"
-
-#include <glob.h>
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -121,46 +116,8 @@ static void test_impossible(void **state) {
     }
 }
 
-/* Every range that fusebox itself opens is known to be no user's. */
-static void test_own_ranges(void **state) {
-    (void)state;
-    static const char *const patterns[] = {"run/*.c", "tasks/*/*.c", "model/*.c"}, *const opens[] = {
-                                                                                       "scope_begin(",
-                                                                                       "PROFILE_SCOPE("};
-    Trace *t = trace_open();
-    int found = 0;
-    for (size_t i = 0; i < 3; i++) {
-        glob_t files;
-        assert_int_equal(glob(patterns[i], 0, NULL, &files), 0);
-        for (size_t k = 0; k < files.gl_pathc; k++) {
-            char *text;
-            int64_t length;
-            assert_null(file_read(files.gl_pathv[k], 1 << 20, &text, &length));
-            for (int o = 0; o < 2; o++)
-                for (const char *at = text; (at = strstr(at, opens[o]));) {
-                    const char *name = at + strcspn(at, "\");");
-                    at++;
-                    if (*name != '"') continue; // a layer's
-                    char own[32];
-                    snprintf(own, sizeof own, "%.*s", (int)strcspn(name + 1, "\""), name + 1);
-                    TraceEvent e = trace_event(t, TRACE_SCOPE, own);
-                    if (trace_is_own(&e))
-                        fail_msg("%s: %s is taken for a user's range", files.gl_pathv[k], own);
-                    found++;
-                }
-            memory_free(text);
-        }
-        globfree(&files);
-    }
-    assert_true(found > 15);
-    TraceEvent e = trace_event(t, TRACE_SCOPE, "sort by length");
-    assert_true(trace_is_own(&e));
-    trace_close(t);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_times), cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_order), cmocka_unit_test(test_own_ranges),
-                                       cmocka_unit_test(test_impossible)};
+                                       cmocka_unit_test(test_order), cmocka_unit_test(test_impossible)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

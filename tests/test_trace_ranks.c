@@ -203,7 +203,7 @@ static Status gather(int rank, void *user) {
     TRY(rendezvous_open(&identity, "", 20, NULL, &comm.rendezvous));
     Status status = trace_gather(t, &comm);
     if (!status && rank == 0) status = check_together(t, c->other ? "other collectives" : NULL);
-    rendezvous_close(comm.rendezvous);
+    rendezvous_close(comm.rendezvous, OK);
     trace_close(t);
     return status;
 }

@@ -6,7 +6,8 @@
 
 static int open_mpi(int *rank, int *size, char name[MPI_MODULE_NAME]) {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
-    int provided, length, error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    int provided, length, started, error = MPI_Initialized(&started);
+    if (error == MPI_SUCCESS && !started) error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (error != MPI_SUCCESS) return error;
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if ((error = MPI_Comm_rank(MPI_COMM_WORLD, rank)) != MPI_SUCCESS) return error;
@@ -37,7 +38,8 @@ static void abort_mpi(int code) {
 }
 
 static void close_mpi(void) {
-    (void)MPI_Finalize();
+    int ended;
+    if (MPI_Finalized(&ended) == MPI_SUCCESS && !ended) (void)MPI_Finalize();
 }
 
 static void error_text(int error, char *text, size_t room) {

@@ -105,7 +105,8 @@ static Status check(const Ctx *ctx, const Decode *d) {
                    "RMS norms go before branches, with tokens as they are"));
     TRY(check_layers(d));
     TRY(check_positions(d));
-    if (!d->norm_after) TRY(check_norm(d, "final norm", &d->final_norm, C));
+    if (!d->norm_after || !tensor_empty(d->final_norm.weight))
+        TRY(check_norm(d, "final norm", &d->final_norm, C));
     TRY(check_dense(OPERATION_NAME, "head", d->head, type, vocab, C));
     if (!tensor_empty(d->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", d->past_on_device, I32, 1, 1));
@@ -155,19 +156,27 @@ static Work work_of(const Decode *d) {
                   .bytes = size * (count.weights + count.other) + (double)tensor_bytes(d->logits)};
 }
 
+/* Whether the fused form runs: where all that it replaces would, and it has kernels for the decoder. */
+static bool fused(const Ctx *ctx, const Decode *d) {
+    static const Operation all[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION, OP_DECODE};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (op_form(ctx, all[i], ctx->dtype) != FORM_FUSED) return false;
+    const DecodeLayer *l = &d->layers[0];
+    const DecodeSizes sizes = {d->norm_kind, tensor_width(d->token),
+                               tensor_width(l->projection.weight) / d->heads,
+                               tensor_width(l->contract.weight)};
+    if (d->norm_after && !tensor_empty(d->final_norm.weight)) return false;
+    return decode_cuda_serves && decode_cuda_serves(ctx, &sizes);
+}
+
 Status decode_forward(Ctx *ctx, const Decode *d) {
     TRY(check(ctx, d));
+    if (!fused(ctx, d)) return decode_naive(ctx, d);
     Call call = {.operation = OP_DECODE,
                  .pass = PASS_FORWARD,
                  .dtype = d->token.dtype,
                  .contract = d,
-                 .inputs = {d->token_id, d->token},
                  .work = work_of(d),
                  .outputs = {{"logits", d->logits}}};
     return op_run(ctx, &call);
-}
-
-bool decode_serves(const Ctx *ctx, const DecodeSizes *sizes) {
-    return op_form(ctx, OP_DECODE, ctx->dtype) == FORM_FUSED && decode_cuda_serves &&
-           decode_cuda_serves(ctx, sizes);
 }

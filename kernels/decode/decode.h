@@ -1,33 +1,19 @@
-/* decode: one token through a whole decoder, from its id to the logits of the next token. It stands for the
- * operations that transformer_forward would run one after another, and computes what they do.
- *
- *     r = token_scale * token[id] + position[past]
- *
- * then in each layer the branches
- *
- *     self(u)  = projection(attention(qkv(u)))
- *     cross(u) = cross_projection(attention(query(u), memory))    where there is a memory
- *     feed(u)  = contract(activation(expand(u)))
- *
- * each with a norm before it (Radford et al. 2019, section 2.3; Touvron et al. 2023, section 2.2), and a
- * final norm before the head
- *
- *     r += branch(norm(r))
- *     logits = head final_norm(r)
- *
- * or each with a norm after it (Vaswani et al. 2017, section 3.1)
- *
- *     r = norm(r + branch(r))
- *     logits = head r
- *
- * Norms are norm.h's, of either kind. With RMS norms there is neither a position table nor a norm after, the
- * feed-forward layers are gated (SWIGLU), attention has rotary positions, and its heads may be normed
- * (attention.h, norm.h); biases may then be empty.
- *
- * Self-attention appends the token's key and value to row `past` of the layer's cache and attends to rows
- * [0, past]. Cross attention attends to the memory, keys and values made from the encoder's output.
- * Inference only. There is a fused CUDA form and no other: a token is bound by reading the weights once, and
- * its kernels do little else (cuda_token.cuh). The caller has checked that the id lies in [0, V). */
+/* decode: one token through a whole decoder, from its id to the logits of the next token.      r =
+ * token_scale * token[id] + position[past]  then in each layer the branches      self(u)  =
+ * projection(attention(qkv(u)))     cross(u) = cross_projection(attention(query(u), memory))    where there
+ * is a memory     feed(u)  = contract(activation(expand(u)))  each with a norm before it (Radford et al.
+ * 2019, section 2.3; Touvron et al. 2023, section 2.2), and a final norm before the head      r +=
+ * branch(norm(r))     logits = head final_norm(r)  or each with a norm after it (Vaswani et al. 2017, section
+ * 3.1)      r = norm(r + branch(r))     logits = head r  and where there is a final norm it goes before the
+ * head here, too. Norms are norm.h's, of either kind. With RMS norms there is neither a position table nor a
+ * norm after, the feed-forward layers are gated (SWIGLU), attention has rotary positions, and its heads may
+ * be normed (attention.h, norm.h); biases may then be empty.  Self-attention appends the token's key and
+ * value to row `past` of the layer's cache and attends to rows [0, past]. Cross attention attends to the
+ * memory, keys and values made from the encoder's output. Inference only. The naive form is the operations
+ * that this one stands for (naive.c), each in the form that is asked for it. It has no slot, since each comes
+ * through the door for itself. The fused form is CUDA's: a token is bound by reading the weights once, and
+ * its kernels do little else (cuda_token.cuh). It runs where the operations would be fused, too, and there
+ * are kernels for the decoder. The caller has checked that the id lies in [0, V). */
 #pragma once
 
 #include "kernels/linear/linear.h"
@@ -55,6 +41,9 @@ typedef struct {
     DecodeAffine query;            // (heads*D, C)
     DecodeAffine cross_projection; // (C, heads*D)
     Tensor memory;                 // (S, 2*kv_heads*D): in each row a key, then a value
+
+    const char *name; // "layer 0": of the naive form's range in a profile
+    int number;       // in plans and profiles
 } DecodeLayer;
 
 typedef struct {
@@ -64,7 +53,7 @@ typedef struct {
     Tensor frequencies;        // (D/2) fp32: rotary positions; empty without RMS norms
     const DecodeLayer *layers; // (layer_count), all of the same sizes
     int64_t layer_count;
-    DecodeAffine final_norm; // (C); empty with norm_after
+    DecodeAffine final_norm; // (C); with norm_after it may be empty
     Tensor head;             // (Vp, C)
     Tensor logits;           // (1, Vp) fp32, written
     int64_t heads, kv_heads;
@@ -74,6 +63,7 @@ typedef struct {
     NormKind norm_kind;
     bool norm_after;
     Activation activation;
+    int qkv_parts;         // qkv as so many layers in the naive form: linear.h
     int64_t past;          // rows in the cache, less than its capacity and than P
     Tensor past_on_device; // (1) i32, or empty: the number that counts instead of `past`, so that captured
                            // work can go on
@@ -82,15 +72,16 @@ typedef struct {
 
 CHECKED Status decode_forward(Ctx *ctx, const Decode *decode);
 
+/* The naive form, where the fused one is asked for, too. */
+CHECKED Status decode_naive(Ctx *ctx, const Decode *decode);
+
 typedef struct {
     NormKind norm_kind;
     int64_t width, head_size, hidden;
 } DecodeSizes;
 
-/* Whether decode_forward runs, that is fused, and has kernels for a decoder of these sizes on this device. */
-bool decode_serves(const Ctx *ctx, const DecodeSizes *sizes);
-
-/* The same, of the CUDA kernels alone; NULL in a build without CUDA. */
+/* Whether there are CUDA kernels for a decoder of these sizes on this device; NULL in a build without CUDA.
+ * */
 __attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *sizes);
 
 __END_DECLS

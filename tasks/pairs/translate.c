@@ -163,8 +163,8 @@ static Status take_all(Ctx *ctx, Translator *t) {
     TRY(transformer_take_cache(ctx, t->model, t->rows, o->most, source, &t->cache));
     t->cache_memory = t->cache.memory;
     if (o->beam == 1) return OK; /* a sentence's one row stays where it is */
-    TRY(take(ctx, ARENA_SAVED, "cache.spare keys", ctx->dtype, t->cache.k.shape, &t->spare_k));
-    return take(ctx, ARENA_SAVED, "cache.spare values", ctx->dtype, t->cache.v.shape, &t->spare_v);
+    TRY(take(ctx, ARENA_CACHE, "cache.spare keys", ctx->dtype, t->cache.k.shape, &t->spare_k));
+    return take(ctx, ARENA_CACHE, "cache.spare values", ctx->dtype, t->cache.v.shape, &t->spare_v);
 }
 
 Status translator_take(Ctx *ctx, Translator *t) {
@@ -239,7 +239,7 @@ static Status step(Ctx *ctx, Translator *t) {
     if (apart == 1) TRY(values_read(ctx, t->logits, 0, t->rows * width, t->values));
     for (int64_t row = 0; apart > 1 && row < t->rows; row++)
         TRY(values_read(ctx, t->logits, ((row + 1) * apart - 1) * width, width, t->values + row * width));
-    PROFILE_SCOPE(ctx, "search")
+    PART_SCOPE(ctx, "search")
     TRY(beams_advance(t->beams, t->values, padded_vocab(t), t->next, t->parents));
     t->steps++;
     return caches(t) && t->options.beam > 1 ? move_cache(ctx, t) : OK;
@@ -259,14 +259,14 @@ static Status read_sources(Ctx *ctx, Translator *t, const Sentence *sentences, i
 Status translator_begin(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count) {
     assert(count >= 1 && count <= t->options.sentences);
     t->before = arena_mark(&ctx->arenas[ARENA_SAVED]);
-    PROFILE_SCOPE(ctx, "encode") TRY(read_sources(ctx, t, sentences, count));
+    PART_SCOPE(ctx, "encode") TRY(read_sources(ctx, t, sentences, count));
     beams_start(t->beams);
     t->steps = 0;
     return OK;
 }
 
 Status translator_step(Ctx *ctx, Translator *t) {
-    PROFILE_SCOPE(ctx, "decoding step") TRY(step(ctx, t));
+    PART_SCOPE(ctx, "decoding step") TRY(step(ctx, t));
     return OK;
 }
 

@@ -151,8 +151,8 @@ static void take_batch(Job *job, int64_t first, int64_t count) {
 /* The sentences of job->batch: a step of the profile. */
 static Status translate_batch(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
-    scope_begin(ctx, "step");
-    scope_begin(ctx, "forward");
+    scope_begin_step(ctx);
+    scope_begin_phase(ctx, PHASE_FORWARD);
     TRY(translator_run(ctx, &job->translator, job->batch, job->batched));
     profiling_set_seq(job->profiling, job->translator.steps);
     scope_end(ctx);
@@ -254,8 +254,8 @@ static Status begin_batch(Job *job) {
 static Status sources_step(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
     for (int64_t i = 0; i < job->batched; i++) cost->tokens += job->source.sorted[i].count;
-    scope_begin(ctx, "step");
-    PROFILE_SCOPE(ctx, "forward") TRY(begin_batch(job));
+    scope_begin_step(ctx);
+    PHASE_SCOPE(ctx, FORWARD) TRY(begin_batch(job));
     TRY(ctx->device->synchronize(ctx->device));
     scope_end(ctx);
     return OK;
@@ -265,8 +265,8 @@ static Status sources_step(Ctx *ctx, void *program, StepCost *cost) {
 static Status tokens_step(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
     (void)cost;
-    scope_begin(ctx, "step");
-    PROFILE_SCOPE(ctx, "forward") TRY(translator_step(ctx, &job->translator));
+    scope_begin_step(ctx);
+    PHASE_SCOPE(ctx, FORWARD) TRY(translator_step(ctx, &job->translator));
     TRY(ctx->device->synchronize(ctx->device));
     scope_end(ctx);
     return OK;

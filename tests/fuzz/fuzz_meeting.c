@@ -1,6 +1,6 @@
-/* What comes to the port on which rank 0 waits for the others: connections that say these bytes, a piece at a time.
- * The first two bytes, of eight and eight bits, say how long each connection's share is. Sockets and time are the
- * fuzzer's (--wrap). Whoever is welcomed has said what a rank of this run says. */
+/* What comes to the port on which rank 0 waits for the others: connections that say these bytes, a piece at a
+ * time. The first two bytes, of eight and eight bits, say how long each connection's share is. Sockets and
+ * time are the fuzzer's (--wrap). Whoever is welcomed has said what a rank of this run says. */
 #include "base/memory.h"
 #include "comm/rendezvous_internal.h"
 #include "tests/fuzz/fuzz.h"
@@ -17,13 +17,13 @@ static struct {
 static int accepted;
 static double now;
 
-int __wrap_wire_accept(int listener);
+int __wrap_wire_accept(int listener, double until);
 long __wrap_wire_take(int connection, void *data, size_t bytes);
 bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until);
 double __wrap_device_clock(void);
 
-int __wrap_wire_accept(int listener) {
-    (void)listener;
+int __wrap_wire_accept(int listener, double until) {
+    (void)listener, (void)until;
     return accepted < CONNECTIONS && shares[accepted].left ? FIRST + accepted++ : -1;
 }
 
@@ -40,7 +40,7 @@ long __wrap_wire_take(int connection, void *data, size_t bytes) {
 }
 
 bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until) {
-    volatile uint8_t last = ((const uint8_t *)data)[bytes - 1];
+    volatile uint8_t last = bytes ? ((const uint8_t *)data)[bytes - 1] : 0;
     (void)connection, (void)until, (void)last;
     return true;
 }
@@ -62,14 +62,17 @@ static void share_out(const uint8_t *data, size_t size) {
 
 static void read_meeting(const uint8_t *data, size_t size) {
     char hosts[SIZE][RANK_HOST] = {{0}};
-    int talks[SIZE] = {-1, -1, -1}, pulses[SIZE] = {-1, -1, -1};
-    Rendezvous r = {.size = SIZE, .seconds = 1, .hosts = hosts, .talks = talks, .pulses = pulses};
+    Channel others[] = {{.rank = 1, .connection = -1}, {.rank = 2, .connection = -1}};
+    Link l = {.base = {.size = SIZE, .hosts = hosts},
+              .count = SIZE - 1,
+              .others = others,
+              .head = {.magic = MAGIC, .token = TOKEN}};
     const Identity identity = {.size = SIZE, .listener = FIRST + CONNECTIONS, .token = TOKEN};
-    Hello mine = {.magic = "fusebox\1", .token = TOKEN, .size = SIZE, .host = "here", .facts = "a=1\nb=2\n"};
+    const Hello mine = {.size = SIZE, .host = "here", .facts = "a=1\nb=2\n"};
     share_out(data, size);
-    Status status = rendezvous_host(&r, &identity, &mine, now + 20);
+    Status status = meeting_host(&l, &identity, &mine, 20);
     for (int rank = 1; rank < SIZE; rank++) must(memchr(hosts[rank], 0, RANK_HOST));
-    for (int rank = 1; !status && rank < SIZE; rank++) must(talks[rank] >= FIRST && pulses[rank] >= FIRST);
+    for (int rank = 1; !status && rank < SIZE; rank++) must(others[rank - 1].connection >= FIRST);
     must(!status || status_code(status) == ERROR_USAGE || status_code(status) == ERROR_DEVICE);
     if (status) must(!strpbrk(status_message(status), "\n\r\033"));
     status_free(status);

@@ -236,23 +236,26 @@ def make_kept():
 
 
 def make_meeting():
-    def hello(rank, channel, token=0x7A, size=3, process=7, host="there", facts="a=1\nb=2\n", magic=b"fusebox\1"):
-        return struct.pack("<8sQ4i64s4096s", magic, token, rank, size, channel, process, host.encode(), facts.encode())
+    body = struct.calcsize("<3i64s4096s")
 
-    each = struct.calcsize("<8sQ4i64s4096s")
+    def hello(rank, token=0x7A, size=3, process=7, host="there", facts="a=1\nb=2\n", magic=b"fusebox\2", bytes=body):
+        return struct.pack("<8sQ2i3i64s4096s", magic, token, 0, bytes, rank, size, process, host.encode(), facts.encode())
+
+    each = len(hello(1))
 
     def write_all(name, *hellos):
         write("meeting", name, struct.pack(">H", each - 1) + b"".join(hellos))
 
-    all_ranks = [hello(rank, channel, process=rank) for rank in (1, 2) for channel in (0, 1)]
-    write_all("all", hello(1, 0, token=1), hello(1, 0, magic=b"GET / HT"), *all_ranks[:1])
-    write_all("again", all_ranks[0], *all_ranks[:2])
-    write_all("size", hello(1, 0, size=4))
-    write_all("rank", hello(3, 0))
-    write_all("two", all_ranks[0], hello(1, 1, process=9))
-    write_all("facts", hello(1, 0, facts="a=1\nb=3\n"))
-    write_all("lacks", hello(1, 0, facts="a=1\nc\n"))
-    write_all("more", hello(1, 0, facts="a=1\nb=2\nc=3\n"))
+    one, two = hello(1), hello(2, process=8)
+    write_all("all", hello(1, token=1), hello(1, magic=b"GET / HT"), one, two)
+    write_all("again", one, one, two)
+    write_all("size", hello(1, size=4))
+    write_all("rank", hello(3))
+    write_all("two", one, hello(1, process=9), two)
+    write_all("facts", hello(1, facts="a=1\nb=3\n"))
+    write_all("lacks", hello(1, facts="a=1\nc\n"))
+    write_all("more", hello(1, facts="a=1\nb=2\nc=3\n"))
+    write_all("long", hello(1, bytes=9000), hello(2, bytes=0), hello(1, bytes=-1))
 
 
 def make_beside():

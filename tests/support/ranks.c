@@ -89,13 +89,13 @@ Identity identity_of(int rank, int size, int port) {
 int free_port(void) {
     for (int tries = 0; tries < 1000; tries++) {
         int first, opened, port;
-        if (wire_listen(0, true, &first)) continue;
+        if (wire_listen("127.0.0.1", 0, &first)) continue;
         port = wire_port(first);
         close(first);
         if (port + RENDEZVOUS_PORTS > 65535) continue;
         int free_ones = 0;
         while (free_ones < RENDEZVOUS_PORTS) {
-            Status status = wire_listen(port + free_ones, true, &opened);
+            Status status = wire_listen("127.0.0.1", port + free_ones, &opened);
             if (status) {
                 status_free(status);
                 break;

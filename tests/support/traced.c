@@ -16,7 +16,7 @@ static void run_steps(Trainer *t, Recorder *recorder) {
     for (int64_t step = 1; step <= TRACED_STEPS; step++) {
         t->ctx.step = step;
         t->ctx.recorder = recorder;
-        PROFILE_SCOPE(&t->ctx, "step") {
+        STEP_SCOPE(&t->ctx) {
             PROFILE_SCOPE(&t->ctx, "my range") expect_ok(trainer_gradients(t, model_fetch, tokens));
             expect_ok(trainer_update(t, 1e-3));
             expect_ok(trainer_result(t, &result));
