@@ -42,10 +42,9 @@ typedef struct {
 /* ---- reading ---- */
 
 static Status read_messages(Job *job, const json_t *object) {
-    int64_t content;
     if (!job->chat.tokenizer) TRY(chat_open(job->session->tokenizer, job->own->template, &job->chat));
     TRY(chat_read_messages(object, &job->messages));
-    return chat_encode(&job->chat, job->messages.list, job->messages.count, true, &job->tokens, &content);
+    return chat_encode(&job->chat, job->messages.list, job->messages.count, true, &job->tokens, NULL);
 }
 
 static Status read_text(Job *job, const json_t *object) {
