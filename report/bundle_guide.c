@@ -86,14 +86,15 @@ static char *write_kernels(const Table *kernels) {
     return w.text;
 }
 
-static char *write_categories(const Trace *t) {
+static char *write_categories(const Figures *f) {
     JsonWriter w = {0};
-    Table table = table_categories(t);
+    Table table = table_categories(f);
     json_write_open(&w, '{');
     for (int64_t row = 0; row < table.rows; row++) {
         json_member_open(&w, name_of(&table, row), '{');
         write_ms(&w, "total_time_ms", cell(&table, row, "device_ns"));
-        json_member_number(&w, "percentage", 100 * ratio(cell(&table, row, "device_ns"), trace_device_ns(t)));
+        json_member_number(&w, "percentage",
+                           100 * ratio(cell(&table, row, "device_ns"), trace_device_ns(f->trace)));
         json_member_integer(&w, "call_count", (int64_t)cell(&table, row, "events"));
         json_write_close(&w, '}');
     }
@@ -127,14 +128,15 @@ static char *write_config(const TraceRun *r) {
     return w.text;
 }
 
-BundleGuide bundle_guide(const Trace *t) {
-    Table operators = table_torch(t), kernels = table_kernels(t, NAMES_PLAIN);
+BundleGuide bundle_guide(const Figures *f) {
+    const Trace *t = f->trace;
+    Table operators = table_torch(t), kernels = table_kernels(f, NAMES_PLAIN);
     BundleGuide guide = {.config = write_config(&t->run),
                          .summary = write_summary(t, &operators, kernels.rows),
                          .top_operators = write_operators(t, &operators, false),
                          .top_aten_operators = write_operators(t, &operators, true),
                          .top_cuda_kernels = write_kernels(&kernels),
-                         .category_statistics = write_categories(t)};
+                         .category_statistics = write_categories(f)};
     table_free(&operators);
     table_free(&kernels);
     return guide;

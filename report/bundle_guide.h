@@ -4,5 +4,5 @@
 
 #include "report/bundle_schema.h"
 
-BundleGuide bundle_guide(const Trace *trace);
+BundleGuide bundle_guide(const Figures *figures);
 void bundle_guide_free(const BundleGuide *guide);

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/json_read.h"
 #include "base/memory.h"
+#include "report/table_json.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,18 +21,6 @@ static Status check_event(const json_t *event, const char *where) {
         if (good && i != 1 && i != 3) good = json_number_value(value) >= 0;
     }
     return good ? OK : fail(ERROR_FORMAT, "%s: not an event [name, begin, length, category, depth]", where);
-}
-
-static Status check_row(const json_t *row, const char *where) {
-    if (!json_is_array(row)) return fail(ERROR_FORMAT, "%s: not a row", where);
-    size_t i;
-    json_t *cell;
-    json_array_foreach(row, i, cell) {
-        bool good = json_is_null(cell) || json_is_string(cell) ||
-                    (json_is_number(cell) && isfinite(json_number_value(cell)));
-        if (!good) return fail(ERROR_FORMAT, "%s[%zu]: neither a text nor a number", where, i);
-    }
-    return OK;
 }
 
 /* ---- the names of enums; NULL behind the last ---- */
@@ -63,14 +52,6 @@ static const Field timeline[] = {{.key = "step", .kind = FIELD_COUNT},
                                  {.key = "tracks", .kind = FIELD_LIST, .fields = tracks},
                                  {.key = "names", .kind = FIELD_TEXTS},
                                  {0}};
-static const Field columns[] = {TEXT_ONLY("key"), TEXT_ONLY("title"), TEXT_ONLY("kind"), {0}};
-static const Field tables[] = {TEXT_ONLY("key"),
-                               TEXT_ONLY("title"),
-                               {.key = "columns", .kind = FIELD_LIST, .fields = columns},
-                               {.key = "rows", .kind = FIELD_ITEMS, .check = check_row},
-                               {.key = "notes", .kind = FIELD_TEXTS},
-                               {0}};
-
 static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
                             FIELD(TEXT, "model", TraceRun, model),
                             FIELD(TEXT, "dtype", TraceRun, dtype),
@@ -185,11 +166,7 @@ static const Field paths[] = {
      .offset = offsetof(BundlePath, timeline),
      .fields = timeline,
      .ready = true},
-    {.key = "tables",
-     .kind = FIELD_LIST,
-     .offset = offsetof(BundlePath, tables),
-     .fields = tables,
-     .ready = true},
+    FIELD_LIST_OF("tables", BundlePath, tables, table_fields),
     FIELD_LIST_OF("audit", BundlePath, audit, audit),
     {0}};
 static const Field differences[] = {FIELD(TEXT, "place", Difference, call),
@@ -275,9 +252,10 @@ static Status check_operations(const json_t *rows, size_t path) {
     if (count > ROWS_MOST) return fail(ERROR_FORMAT, "paths[%zu].operations: more than %d", path, ROWS_MOST);
     for (size_t i = 0; i < count; i++) {
         const json_t *row = json_array_get(rows, i);
-        if (field_word(pass_word, text_of(row, "pass")) < 0)
-            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: no pass is called '%s'", path, i,
-                        text_of(row, "pass"));
+        const char *pass = text_of(row, "pass"), *form = text_of(row, "form");
+        if (field_word(pass_word, pass) < 0 || field_word(form_word, form) < 0)
+            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: '%s' is no pass, or '%s' no form", path, i,
+                        pass, form);
         if (!*text_of(row, "operation"))
             return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: an operation without a name", path, i);
         if (!ordered(row))
@@ -297,36 +275,6 @@ static Status check_timeline(const json_t *drawn, size_t path) {
         json_array_foreach(json_object_get(track, "events"), k, event) {
             if (json_number_value(json_array_get(event, 0)) >= (double)names)
                 return fail(ERROR_FORMAT, "paths[%zu].timeline.tracks[%zu].events[%zu]: has no name", path, i,
-                            k);
-        }
-    }
-    return OK;
-}
-
-/* Texts stand in columns of texts, numbers in the others. */
-static bool cells_fit(const json_t *row, const json_t *heads) {
-    size_t i;
-    json_t *cell;
-    json_array_foreach(row, i, cell) {
-        bool text = strcmp(text_of(json_array_get(heads, i), "kind"), "text") == 0;
-        if (!json_is_null(cell) && json_is_string(cell) != text) return false;
-    }
-    return true;
-}
-
-static Status check_tables(const json_t *list, size_t path) {
-    size_t i, k;
-    json_t *table, *row;
-    json_array_foreach(list, i, table) {
-        const json_t *heads = json_object_get(table, "columns");
-        size_t width = json_array_size(heads);
-        json_array_foreach(json_object_get(table, "rows"), k, row) {
-            if (json_array_size(row) != width)
-                return fail(ERROR_FORMAT, "paths[%zu].tables[%zu].rows[%zu]: %zu cells in %zu columns", path,
-                            i, k, json_array_size(row), width);
-            if (!cells_fit(row, heads))
-                return fail(ERROR_FORMAT,
-                            "paths[%zu].tables[%zu].rows[%zu]: a cell is not of its column's kind", path, i,
                             k);
         }
     }
@@ -355,7 +303,7 @@ static Status check_bundle(const json_t *root) {
             return fail(ERROR_FORMAT, "paths: both are called '%s'", text_of(path, "label"));
         TRY(check_operations(json_object_get(path, "operations"), i));
         TRY(check_timeline(json_object_get(path, "timeline"), i));
-        TRY(check_tables(json_object_get(path, "tables"), i));
+        TRY(table_check_all(json_object_get(path, "tables"), i));
     }
     return OK;
 }
@@ -380,6 +328,11 @@ Status bundle_read(const char *path, Bundle *bundle) {
     Status status = bundle_parse(text, length, path, bundle);
     memory_free(text);
     return status;
+}
+
+const char *bundle_step_name(const BundlePath *path) {
+    const char *name = path->step.name;
+    return strcmp(name, STEP_OF_TRAINING) == 0 || strcmp(name, STEP_OF_A_PASS) == 0 ? "" : name;
 }
 
 void bundle_free(Bundle *bundle) {

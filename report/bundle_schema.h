@@ -5,10 +5,13 @@
 #include "base/json_fields.h"
 #include "report/questions.h"
 #include "report/figures.h"
+#include "report/table.h"
 
 /* A change that an older reader would misunderstand raises it; new keys do not. */
 enum { BUNDLE_VERSION = 1 };
-#define BUNDLE_SCHEMA "fusebox-profile"
+#define BUNDLE_SCHEMA    "fusebox-profile"
+#define STEP_OF_TRAINING "step"
+#define STEP_OF_A_PASS   "forward pass"
 
 /* Of one that is written all is the profile's; of one that was read all is its own, and of `run` and the rows
  * only what the table names is there. Times are ns, per step. */
@@ -42,8 +45,9 @@ typedef struct {
     TraceTensor *classes, *largest; // of a class no name
     int64_t peak_bytes;
     TraceFinding *audit;
-    char *timeline, *tables; // JSON; not read
-    int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, audit_count;
+    char *timeline; // JSON; not read
+    Table *tables;
+    int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, tables_count, audit_count;
 } BundlePath;
 
 /* What scripts that read a PyTorch profile ask of its JSON (profile/bundle_guide.h): JSON texts, each to be freed with
@@ -64,6 +68,9 @@ typedef struct {
 } Bundle;
 
 extern const Field bundle_fields[];
+
+/* What a step of the path is called where it is none of training, nor a pass: "prefill", "decoding step"; "". */
+const char *bundle_step_name(const BundlePath *path);
 
 /* Reads and checks a bundle. ERROR_FILE; ERROR_FORMAT, with where the fault is, for what is no bundle, is
  * of another version, or does not have its form. */

@@ -1,5 +1,5 @@
 /* data/end_tokens: what a folder says of a text's end, and text that ends there. */
-#include "run/stream_text.h"
+#include "tasks/text/stream_text.h"
 #include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"

@@ -189,7 +189,7 @@ typedef struct {
 
 static Status watch(void *context, int64_t index, Batch *batch) {
     Watched *w = context;
-    w->numbers[w->count++] = *(const int32_t *)w->trainer->memory.draw.data;
+    w->numbers[w->count++] = *(const int32_t *)w->trainer->draw.data;
     return fetch(&w->source, index, batch);
 }
 
@@ -205,7 +205,7 @@ static void each_micro_batch_has_its_own_masks(void **state) {
         w.source.step = t.ctx.step;
         expect_ok(trainer_step(&t, watch, &w, 1e-3, &result));
     }
-    w.numbers[w.count] = *(const int32_t *)t.memory.draw.data;
+    w.numbers[w.count] = *(const int32_t *)t.draw.data;
     assert_int_equal(w.count, STEPS * ACCUM);
     for (int i = 1; i <= w.count; i++)
         for (int j = 1; j < i; j++) assert_int_not_equal(w.numbers[i], w.numbers[j]);

@@ -10,7 +10,7 @@
 #include "run/batch_generator.h"
 #include "run/plan.h"
 #include "run/print_text.h"
-#include "run/stream_text.h"
+#include "tasks/text/stream_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

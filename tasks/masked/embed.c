@@ -4,7 +4,7 @@
 #include "data/safetensors.h"
 #include "tasks/masked/text_encoder.h"
 #include "tasks/masked/sentence_config.h"
-#include "run/text_lines.h"
+#include "tasks/text/text_lines.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -123,7 +123,7 @@ static Status read_sentences(Job *job) {
 }
 
 static Status run(Job *job) {
-    TRY(session_needs_bert(job->session, "embed"));
+    TRY(masked_needs_tokenizer(job->session, "embed"));
     TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
     session_prepare(job->session, &job->encoder.ctx);
     TRY(read_sentences(job));

@@ -125,7 +125,7 @@ static void print_candidates(const Job *job, const Guess *guesses) {
 
 static Status run(Job *job) {
     const char *text = job->own->fill;
-    TRY(session_needs_bert(job->session, "fill"));
+    TRY(masked_needs_tokenizer(job->session, "fill"));
     TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
     session_prepare(job->session, &job->encoder.ctx);
     TRY(read_text(job, text));

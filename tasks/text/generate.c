@@ -3,8 +3,8 @@
 #include "base/memory.h"
 #include "run/inference.h"
 #include "run/print_text.h"
-#include "run/stream_text.h"
-#include "run/text_profile.h"
+#include "tasks/text/stream_text.h"
+#include "tasks/text/text_profile.h"
 #include "tasks/text/infer.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "run/text_profile.h"
+#include "tasks/text/text_profile.h"
 
 #include "base/memory.h"
 #include "run/profiling.h"

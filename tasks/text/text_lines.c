@@ -1,4 +1,4 @@
-#include "run/text_lines.h"
+#include "tasks/text/text_lines.h"
 
 #include "base/memory.h"
 

@@ -3,7 +3,7 @@
 
 #include "run/profiling_report.h"
 #include "run/session.h"
-#include "run/stream_text.h"
+#include "tasks/text/stream_text.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "data/corpus.h"
+#include "tasks/text/corpus.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "run/stream_text.h"
+#include "tasks/text/stream_text.h"
 
 #include "base/memory.h"
 #include "data/text_stream.h"

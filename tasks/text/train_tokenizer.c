@@ -1,8 +1,8 @@
-#include "run/train_tokenizer.h"
+#include "tasks/text/train_tokenizer.h"
 
 #include "base/directories.h"
 #include "base/memory.h"
-#include "data/corpus.h"
+#include "tasks/text/corpus.h"
 #include "data/tokens.h"
 
 #include <inttypes.h>
