@@ -180,33 +180,58 @@ static const Field answers[] = {FIELD(TEXT, "question", Answer, question),
                                  .offset = offsetof(Answer, lines),
                                  .count = offsetof(Answer, count)},
                                 {0}};
-/* Under the keys of guides to PyTorch's profiler; written as they are, and not read. */
-#define GUIDE(key_, kind_, fields_)                                                                          \
-    {                                                                                                        \
-        .key = #key_, .kind = FIELD_##kind_, .offset = offsetof(Bundle, guide.key_), .fields = fields_,      \
-        .ready = true, .optional = true                                                                      \
-    }
-#define ANY(kind_, key_)                                                                                     \
-    { .key = key_, .kind = FIELD_##kind_ }
+/* Under the keys of guides to PyTorch's profiler. */
 #define GUIDE_TIMES                                                                                          \
-    TEXT_ONLY("name"), ANY(MEASURE, "cuda_time_total_ms"), ANY(MEASURE, "cuda_time_avg_ms"),                 \
-        ANY(COUNT, "count")
+    FIELD(TEXT, "name", GuideRow, name), FIELD(MEASURE, "cuda_time_total_ms", GuideRow, device_ms),          \
+        FIELD(MEASURE, "cuda_time_avg_ms", GuideRow, device_mean_ms)
 #define GUIDE_OPERATOR                                                                                       \
-    GUIDE_TIMES, ANY(MEASURE, "cpu_time_total_ms"), ANY(MEASURE, "cpu_time_avg_ms"),                         \
-        ANY(MEASURE, "self_cuda_time_ms"), ANY(MEASURE, "self_cpu_time_ms")
-static const Field guide_config[] = {
-    ANY(COUNT, "batch_size"), ANY(COUNT, "seq_len"), ANY(COUNT, "hidden_size"), TEXT_ONLY("device"), {0}};
-static const Field guide_summary[] = {ANY(MEASURE, "total_cuda_time_ms"), ANY(MEASURE, "total_cpu_time_ms"),
-                                      ANY(COUNT, "total_operators"),      ANY(COUNT, "aten_operators"),
-                                      ANY(COUNT, "cuda_kernels"),         {0}};
+    GUIDE_TIMES, FIELD(MEASURE, "cpu_time_total_ms", GuideRow, host_ms),                                     \
+        FIELD(MEASURE, "cpu_time_avg_ms", GuideRow, host_mean_ms), FIELD(COUNT, "count", GuideRow, count),   \
+        FIELD(MEASURE, "self_cuda_time_ms", GuideRow, self_device_ms),                                       \
+        FIELD(MEASURE, "self_cpu_time_ms", GuideRow, self_host_ms)
+static const Field guide_config[] = {FIELD(COUNT, "batch_size", Bundle, guide.batch),
+                                     FIELD(COUNT, "seq_len", Bundle, guide.seq),
+                                     FIELD(COUNT, "hidden_size", Bundle, guide.width),
+                                     FIELD(TEXT, "device", Bundle, guide.device),
+                                     {0}};
+static const Field guide_summary[] = {FIELD(MEASURE, "total_cuda_time_ms", Bundle, guide.device_ms),
+                                      FIELD(MEASURE, "total_cpu_time_ms", Bundle, guide.host_ms),
+                                      FIELD(COUNT, "total_operators", Bundle, guide.operators),
+                                      FIELD(COUNT, "aten_operators", Bundle, guide.aten),
+                                      FIELD(COUNT, "cuda_kernels", Bundle, guide.kernels),
+                                      {0}};
 static const Field guide_operators[] = {GUIDE_OPERATOR, {0}};
 static const Field guide_aten[] = {GUIDE_OPERATOR,
-                                   TEXT_ONLY("native_function"),
-                                   TEXT_ONLY("potential_cuda_file"),
-                                   TEXT_ONLY("category"),
+                                   FIELD(TEXT, "native_function", GuideRow, native),
+                                   FIELD(TEXT, "potential_cuda_file", GuideRow, source),
+                                   FIELD(TEXT, "category", GuideRow, category),
                                    {0}};
-static const Field guide_kernels[] = {GUIDE_TIMES, {0}};
-static const Field guide_categories[] = {{0}}; // a key for each
+static const Field guide_kernels[] = {GUIDE_TIMES, FIELD(COUNT, "count", GuideRow, count), {0}};
+static const Field guide_category[] = {FIELD(MEASURE, "total_time_ms", GuideCategory, ms),
+                                       FIELD(MEASURE, "percentage", GuideCategory, percent),
+                                       FIELD(COUNT, "call_count", GuideCategory, count),
+                                       {0}};
+#define OF_CATEGORY(key_, CATEGORY)                                                                          \
+    {                                                                                                        \
+        .key = key_, .kind = FIELD_OBJECT,                                                                   \
+        .offset = offsetof(Bundle, guide.categories[CATEGORY_##CATEGORY]), .fields = guide_category,         \
+        .optional = true                                                                                     \
+    }
+static const Field guide_categories[] = {
+    OF_CATEGORY("matrix", MATRIX),         OF_CATEGORY("normalization", NORMALIZATION),
+    OF_CATEGORY("activation", ACTIVATION), OF_CATEGORY("attention", ATTENTION),
+    OF_CATEGORY("embedding", EMBEDDING),   OF_CATEGORY("elementwise", ELEMENTWISE),
+    OF_CATEGORY("memory", MEMORY),         OF_CATEGORY("loss", LOSS),
+    OF_CATEGORY("optimizer", OPTIMIZER),   OF_CATEGORY("communication", COMMUNICATION),
+    OF_CATEGORY("other", OTHER),           {0}};
+#define GUIDE(key_, fields_)                                                                                 \
+    { .key = #key_, .kind = FIELD_OBJECT, .fields = fields_, .optional = true }
+#define GUIDE_LIST(key_, member, fields_)                                                                    \
+    {                                                                                                        \
+        .key = #key_, .kind = FIELD_LIST, .offset = offsetof(Bundle, guide.member),                          \
+        .count = offsetof(Bundle, guide.member##_count), .size = sizeof(GuideRow), .fields = fields_,        \
+        .optional = true                                                                                     \
+    }
 
 const Field bundle_fields[] = {
     FIELD(TEXT, "schema", Bundle, schema),
@@ -216,12 +241,12 @@ const Field bundle_fields[] = {
     FIELD_LIST_OF("paths", Bundle, paths, paths),
     FIELD_LIST_OF("differences", Bundle, differences, differences),
     FIELD_LIST_OF("questions", Bundle, answers, answers),
-    GUIDE(config, OBJECT, guide_config),
-    GUIDE(summary, OBJECT, guide_summary),
-    GUIDE(top_operators, LIST, guide_operators),
-    GUIDE(top_aten_operators, LIST, guide_aten),
-    GUIDE(top_cuda_kernels, LIST, guide_kernels),
-    GUIDE(category_statistics, OBJECT, guide_categories),
+    GUIDE(config, guide_config),
+    GUIDE(summary, guide_summary),
+    GUIDE_LIST(top_operators, top_operators, guide_operators),
+    GUIDE_LIST(top_aten_operators, top_aten, guide_aten),
+    GUIDE_LIST(top_cuda_kernels, top_kernels, guide_kernels),
+    GUIDE(category_statistics, guide_categories),
     {0}};
 
 /* ---- what a kind alone cannot say ---- */

@@ -50,10 +50,28 @@ typedef struct {
     int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, tables_count, audit_count;
 } BundlePath;
 
-/* What scripts that read a PyTorch profile ask of its JSON (profile/bundle_guide.h): JSON texts, each to be freed with
- * memory_free. */
+/* What scripts that read a PyTorch profile ask of its JSON: operations by PyTorch's names, kernels and sums, under the
+ * keys that guides use, of all recorded steps. */
 typedef struct {
-    char *config, *summary, *top_operators, *top_aten_operators, *top_cuda_kernels, *category_statistics;
+    char *name;
+    double device_ms, device_mean_ms, host_ms, host_mean_ms, self_device_ms, self_host_ms;
+    int64_t count;
+    const char *native, *source, *category; // of PyTorch's own operations: the line that implements them here
+} GuideRow;
+
+typedef struct {
+    double ms, percent;
+    int64_t count;
+} GuideCategory;
+
+typedef struct {
+    int64_t batch, seq, width;
+    const char *device;
+    double device_ms, host_ms;
+    int64_t operators, aten, kernels; // how many names there are
+    GuideRow *top_operators, *top_aten, *top_kernels;
+    int64_t top_operators_count, top_aten_count, top_kernels_count;
+    GuideCategory categories[CATEGORY_COUNT];
 } BundleGuide;
 
 typedef struct {
@@ -64,7 +82,7 @@ typedef struct {
     const Difference *differences;
     const Answer *answers;
     int64_t paths_count, differences_count, answers_count;
-    BundleGuide guide; // of the first path; not read
+    BundleGuide guide; // of the first path
 } Bundle;
 
 extern const Field bundle_fields[];
