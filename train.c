@@ -60,8 +60,7 @@ static Status open_session(Run *run) {
 static Status open_trainer(Run *run) {
     TrainOptions *o = &run->options;
     Trainer *t = &run->trainer;
-    TRY(trainer_open(t, run->session.device, &run->session.config, run->world.comm));
-    session_prepare(&run->session, &t->ctx);
+    TRY(trainer_open(t, &run->session, run->world.comm));
     t->ctx.check = o->check;
     t->apart = *o->hash_trace;
     t->model.recompute = o->recompute;

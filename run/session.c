@@ -254,13 +254,6 @@ Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t
     return s->folder ? checkpoint_load(ctx, s->folder, parameters) : OK;
 }
 
-void session_prepare(const Session *s, Ctx *ctx) {
-    ctx->dtype = s->dtype;
-    ctx->tf32 = s->tf32;
-    ctx->fuses = s->fuses;
-    ctx->graphs = s->graphs;
-}
-
 const char *session_model_name(const Session *s) {
     return s->name ? s->name : s->config.name;
 }

@@ -54,9 +54,6 @@ CHECKED Status session_scale(Session *session, int64_t side);
 /* The weights of the model's folder; of a preset new ones, drawn by `seed`. */
 CHECKED Status session_load(const Session *session, Ctx *ctx, Parameters *parameters, uint64_t seed);
 
-/* Copies dtype, tf32, fuses and graphs into a Ctx. */
-void session_prepare(const Session *session, Ctx *ctx);
-
 /* The folder that it came from, as a terminal may show it, or the preset's name. */
 const char *session_model_name(const Session *session);
 

@@ -5,12 +5,11 @@
 
 #include <string.h>
 
-Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm) {
+Status trainer_open(Trainer *t, const Session *session, Comm *comm) {
     *t = (Trainer){.accum = 1, .comm = comm};
-    ctx_open(&t->ctx, device);
-    Status status = transformer_open(config, &t->model);
+    Status status = runner_open(session, &t->ctx, &t->model);
     if (!status) status = shards_open(comm, &t->model.parameters);
-    if (!status) status = generator_open(device, &t->model, true, &t->generator);
+    if (!status) status = generator_open(session->device, &t->model, true, &t->generator);
     if (status) trainer_close(t);
     return status;
 }

@@ -4,9 +4,8 @@
 #include "comm/exchange.h"
 #include "data/batch.h"
 #include "run/generate.h"
-#include "run/plan.h"
 #include "run/replay.h"
-#include "model/transformer.h"
+#include "run/runner.h"
 
 /* A micro-batch's two passes as graphs, which are made and replayed together. */
 typedef struct {
@@ -69,9 +68,9 @@ typedef struct {
  * MASKED_SHARE of a row's positions, rounded up, have a target. */
 typedef Status (*FetchBatch)(void *source, int64_t index, Batch *batch);
 
-/* Opens ctx and model on `device`, one of the ranks of `comm` unless that is NULL; both stay the caller's.
- * Then set ctx.dtype, fuses, ... and trainer_allocate. */
-CHECKED Status trainer_open(Trainer *trainer, Device *device, const Config *config, Comm *comm);
+/* One of the ranks of `comm`, unless that is NULL; it stays the caller's. Then set batch, seq, ...,
+ * trainer_measure and trainer_allocate. */
+CHECKED Status trainer_open(Trainer *trainer, const Session *session, Comm *comm);
 void trainer_close(Trainer *trainer);
 
 /* Measures one training step, one validation batch and one sample in the form that ctx.fuses names now,

@@ -98,10 +98,12 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
 
 static void open_trainer(const How *how, const What *what, Trainer *t) {
     Config config = small(what->task);
-    expect_ok(trainer_open(t, test_device(how->backend), &config, NULL));
-    t->ctx.dtype = how->dtype;
-    t->ctx.fuses = how->fuses;
-    t->ctx.graphs = how->graphs;
+    const Session session = {.device = test_device(how->backend),
+                             .dtype = how->dtype,
+                             .fuses = how->fuses,
+                             .graphs = how->graphs,
+                             .config = config};
+    expect_ok(trainer_open(t, &session, NULL));
     t->batch = BATCH;
     t->seq = SEQ;
     t->source_seq = what->task == TASK_SEQUENCE ? SOURCE : 0;
