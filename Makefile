@@ -185,7 +185,7 @@ $(BUILD)/fusebox.o: $(OBJECTS) $(BUILD)/link.options
 	$(call say,LD,$@)$(LD) -r -o $@ $(OBJECTS)
 
 # The reader of profiles needs nothing of the runtime.
-$(BUILD)/tools/profile: $(filter $(BUILD)/base/% $(BUILD)/report/%,$(OBJECTS))
+$(BUILD)/tools/profile: $(filter $(BUILD)/base/% $(BUILD)/report/%,$(OBJECTS)) $(BUILD)/link.options
 $(BUILD)/train $(BUILD)/infer: $(BUILD)/fusebox.o
 $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)

@@ -53,7 +53,7 @@ static char *timeline_of(const Trace *trace) {
     return w.text;
 }
 
-static BundlePath path_of(const ProfilePath *from, BundleRoom *room) {
+static BundlePath path_of(const ProfilePath *from, const Tables *tables, BundleRoom *room) {
     const Figures *f = &from->figures;
     const Trace *t = from->trace;
     BundlePath path = {.label = from->label,
@@ -71,13 +71,15 @@ static BundlePath path_of(const ProfilePath *from, BundleRoom *room) {
                        .audit = t->findings,
                        .audit_count = t->finding_count,
                        .timeline = timeline_of(t),
-                       .tables = (Table *)(uintptr_t)from->tables.tables, // which nobody changes
-                       .tables_count = from->tables.count};
+                       .tables = (Table *)(uintptr_t)tables->tables, // which nobody changes
+                       .tables_count = tables->count};
     add_parts(f, &path, room);
     return path;
 }
 
-void bundle_make(const Profile *profile, const Answers *answers, MadeBundle *made) {
+void bundle_make(const Profile *profile, const Answers *answers, const ProfileOptions *options,
+                 MadeBundle *made) {
+    const TableView order = {.sort = options->view.sort};
     *made = (MadeBundle){.bundle = {.schema = BUNDLE_SCHEMA,
                                     .version = BUNDLE_VERSION,
                                     .run = profile->paths[0].trace->run,
@@ -88,10 +90,18 @@ void bundle_make(const Profile *profile, const Answers *answers, MadeBundle *mad
                                     .answers = answers->answers,
                                     .answers_count = QUESTION_COUNT,
                                     .guide = bundle_guide(&profile->paths[0].figures)}};
-    for (int i = 0; i < profile->count; i++) made->paths[i] = path_of(&profile->paths[i], &made->rooms[i]);
+    for (int i = 0; i < profile->count; i++) {
+        Tables *tables = &made->tables[i];
+        tables_make(&profile->paths[i].figures, options->names, tables);
+        for (int k = 0; k < tables->count; k++) table_arrange(&tables->tables[k], &order);
+        made->paths[i] = path_of(&profile->paths[i], tables, &made->rooms[i]);
+    }
 }
 
 void bundle_unmake(MadeBundle *made) {
     bundle_guide_free(&made->bundle.guide);
-    for (int64_t i = 0; i < made->bundle.paths_count; i++) memory_free(made->paths[i].timeline);
+    for (int64_t i = 0; i < made->bundle.paths_count; i++) {
+        memory_free(made->paths[i].timeline);
+        tables_free(&made->tables[i]);
+    }
 }

@@ -4,6 +4,7 @@
 #include "report/bundle_schema.h"
 #include "report/profile.h"
 #include "report/questions.h"
+#include "report/tables.h"
 
 /* What a path's bundle holds besides what is the profile's own. */
 typedef struct {
@@ -17,8 +18,10 @@ typedef struct {
     Bundle bundle;
     BundlePath paths[FORM_COUNT];
     BundleRoom rooms[FORM_COUNT];
+    Tables tables[FORM_COUNT];
 } MadeBundle;
 
 /* The profile and the answers must outlive it. It is written by fields_write(writer, bundle_fields, ...). */
-void bundle_make(const Profile *profile, const Answers *answers, MadeBundle *made);
+void bundle_make(const Profile *profile, const Answers *answers, const ProfileOptions *options,
+                 MadeBundle *made);
 void bundle_unmake(MadeBundle *made);

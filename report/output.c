@@ -114,7 +114,7 @@ static void print(const Bundle *bundle, const ProfileOptions *options, FILE *fil
 Status report_profile(const Profile *profile, const ProfileOptions *options, const char *folder, FILE *file) {
     MadeBundle made;
     Answers answers = questions_answer(profile);
-    bundle_make(profile, &answers, &made);
+    bundle_make(profile, &answers, options, &made);
     if (file) print(&made.bundle, options, file);
     Status status = *folder ? write_files(profile, &made.bundle, options, folder) : OK;
     bundle_unmake(&made);

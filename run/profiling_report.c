@@ -79,7 +79,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     for (int i = 0; i < count && !recorded && file; i++)
         report_timed(traces[i], count > 1 ? form_name((Form)i) : NULL, &output, file);
     if (!recorded) return OK;
-    TRY(profile_make(traces, count, differences, difference_count, &output, &profile));
+    TRY(profile_make(traces, count, differences, difference_count, &profile));
     if (file && brief) print_brief(options, &profile, suffix, file);
     Status status =
         brief && !*options->out ? OK : report_profile(&profile, &output, options->out, brief ? NULL : file);

@@ -31,8 +31,7 @@ static void sample_open(Sample *s, int count) {
     for (int form = 0; form < FORM_COUNT; form++) s->traces[form] = sample_trace((Form)form, 1000);
     s->differences[0] = (Difference){"attention", "attention", PASS_FORWARD, 3e-3};
     s->differences[1] = (Difference){"mlp.expand", "linear", PASS_FORWARD, INFINITY};
-    expect_ok(profile_make(s->traces, count, s->differences, count == 2 ? 2 : 0, &(ProfileOptions){0},
-                           &s->profile));
+    expect_ok(profile_make(s->traces, count, s->differences, count == 2 ? 2 : 0, &s->profile));
 }
 
 static void sample_close(Sample *s) {
@@ -124,7 +123,7 @@ static char *rendered(const Sample *s) {
     JsonWriter writer = {0};
     answers = questions_answer(&s->profile);
     MadeBundle made;
-    bundle_make(&s->profile, &answers, &made);
+    bundle_make(&s->profile, &answers, &(ProfileOptions){0}, &made);
     fields_write(&writer, bundle_fields, &made.bundle);
     bundle_unmake(&made);
     answers_free(&answers);
@@ -176,7 +175,7 @@ static void renders_from_the_file(void **state) {
         s.traces[0]->run.step = trace_name(s.traces[0], count == 1 ? "prefill" : "");
         char *text = rendered(&s);
         Answers answers = questions_answer(&s.profile);
-        bundle_make(&s.profile, &answers, &made);
+        bundle_make(&s.profile, &answers, &(ProfileOptions){0}, &made);
         char *before = printed(&made.bundle);
         expect_ok(bundle_parse(text, (int64_t)strlen(text), "sample.json", &bundle));
         char *after = printed(&bundle);
@@ -205,7 +204,7 @@ static void cuts_endless_names(void **state) {
             t->events[i].parent = trace_above(t, i, TRACE_OPERATION); // with no primitive between
         }
     Sample s = {.traces = {t}};
-    expect_ok(profile_make(&t, 1, NULL, 0, &(ProfileOptions){0}, &s.profile));
+    expect_ok(profile_make(&t, 1, NULL, 0, &s.profile));
     char *text = rendered(&s);
     Bundle bundle;
     expect_ok(bundle_parse(text, (int64_t)strlen(text), "long.json", &bundle));

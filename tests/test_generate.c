@@ -154,16 +154,16 @@ static void expect_turns(const Setup *setup) {
     expect_ok(generator_start(g, prompt, PROMPT));
     draw_tokens(&in, 3, tokens);
     expect_ok(generator_append(g, more, 3));
-    assert_int_equal(g->fed, 7); /* the last token that was drawn is read with those behind it */
+    assert_int_equal(g->cache.length, 7); /* the last token that was drawn is read with those behind it */
     expect_same_follow(&in, &fresh, 11);
     assert_int_equal(g->draws, 7);
     generator_forget(g, 2, 6);
-    assert_int_equal(g->fed, 2); /* what stands before the gap is not read again */
+    assert_int_equal(g->cache.length, 2); /* what stands before the gap is not read again */
     assert_memory_equal(g->history, prompt, 2 * sizeof *prompt);
     expect_same_follow(&in, &fresh, 9);
     expect_error(generator_append(g, tokens, 8), ERROR_INTERNAL, "8 tokens do not fit");
     generator_forget(g, 12, 1); /* the last, which the cache lacks */
-    assert_int_equal(g->fed, 12);
+    assert_int_equal(g->cache.length, 12);
     expect_ok(generator_append(g, more, 1));
     expect_same_follow(&in, &fresh, 13);
     draw_tokens(&in, 4, tokens); /* over the end: the later half stays */

@@ -9,7 +9,7 @@
 #define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"
-#include "data/tables.h"
+#include "base/tables.h"
 #include "tasks/pictures/images/images_internal.h"
 
 #include <stdio.h>

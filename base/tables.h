@@ -1,4 +1,4 @@
-/* tables: stb_ds's hash tables on the project's memory. data/stb.c holds the one implementation. */
+/* tables: stb_ds's hash tables on the project's memory. base/tables.c holds the one implementation. */
 #pragma once
 
 #include "base/memory.h"
