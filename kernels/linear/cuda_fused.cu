@@ -223,7 +223,7 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
             return OK;
         }
     }
-    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     if (gated) return gated_gradient(ctx, l->input->pre, dx, l->dx);
     if (!l->input) return OK;
     return gradient_and_bias<T>(ctx, l->input->activation, l->dx, l->input->pre, l->dx, Tensor{});
@@ -240,7 +240,7 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
                                  active ? f->pre : Tensor{}, dpre, l->dbias));
     if (!tensor_empty(l->dweight)) {
         const Gemm product = gemm_dweight(dpre, f->x, l->dweight, 1);
-        PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
+        PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     }
     return tensor_empty(l->dx) ? OK : input_gradient<T>(ctx, l, dpre);
 }
