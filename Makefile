@@ -65,10 +65,10 @@ BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 # One program, with a name for each door.
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # What the doors stand on, compiled for them alone: the linker takes what it needs.
-FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% report/% kernels/device/% kernels/gemm/% kernels/accumulate/accumulate.o \
+FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% report/% kernels/device/% kernels/gemm/% kernels/accumulate/accumulate.o kernels/linear/linear.o \
     $(addprefix kernels/,check.o ctx.o guard.o op.o record.o slot.o) $(addprefix optim/,adamw.o schedule.o) \
     $(addprefix model/,architectures.o checkpoint% config% parameter% shards.o) \
-    tasks/% $(addprefix run/,compute_options% profiling_options% train_options%)),$(OBJECTS))
+    tasks/% $(addprefix run/,compute_options% peaks% profiling_options% train_options%)),$(OBJECTS))
 # What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h, and fuzz_meeting.c of comm/wire.h.
 FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache gzopen \
     $(addprefix directory_,list lock make remove discard stage publish) $(addprefix file_writer_,open append write_at seeks close abandon) wire_accept wire_take wire_send device_clock
@@ -185,7 +185,7 @@ $(BUILD)/fusebox.o: $(OBJECTS) $(BUILD)/link.options
 	$(call say,LD,$@)$(LD) -r -o $@ $(OBJECTS)
 
 # The reader of profiles needs nothing of the runtime.
-$(BUILD)/tools/profile: $(filter $(BUILD)/base/% $(BUILD)/report/%,$(OBJECTS))
+$(BUILD)/tools/profile: $(filter $(BUILD)/base/% $(BUILD)/report/%,$(OBJECTS)) $(BUILD)/link.options
 $(BUILD)/train $(BUILD)/infer: $(BUILD)/fusebox.o
 $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)

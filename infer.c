@@ -26,21 +26,13 @@ static const Command benchmark = {
 /* Memory for the largest pass, in the forms of `fuses`; then weights. */
 static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     Inference *in = &run->inference;
-    TRY(inference_open(in, run->session.device, &run->session.config, true));
-    session_prepare(&run->session, &in->ctx);
+    TRY(inference_open(in, &run->session, true));
     in->use = use;
     in->batch = batch;
     in->seq = seq;
     in->logits_dtype = in->ctx.dtype;
     TRY(compute_options_peaks(&run->options.compute, &run->set, &in->ctx, &run->report.peaks));
-    if (run->options.compare) {
-        in->ctx.fuses = 0;
-        TRY(inference_measure(in, NULL));
-        in->ctx.fuses = run->session.fuses;
-    }
-    TRY(inference_measure(in, NULL));
-    TRY(inference_allocate(in));
-    return session_load(&run->session, &in->ctx, &in->model.parameters, (uint64_t)run->options.seed);
+    return inference_start(in, &run->session, run->options.compare, run->options.seed);
 }
 
 /* ---- profile ---- */

@@ -9,8 +9,7 @@
 #include "run/profiling_sweep.h"
 #include "run/report.h"
 #include "run/signals.h"
-#include "run/stream_text.h"
-#include "run/train_tokenizer.h"
+#include "tasks/text/train_tokenizer.h"
 #include "tasks/task.h"
 
 #include <string.h>
@@ -36,6 +35,7 @@ typedef struct {
     bool whole;           // weights and state are those after state.step: not in the middle of a step
     double learning_rate; // of the step at hand
     StepResult result;    // of it
+    int64_t sample_every; // steps; 0: never
     int skips;            // updates skipped in a row
     bool stop;            // after a signal, which with several ranks all of them have heard of
 } Run;
@@ -60,8 +60,7 @@ static Status open_session(Run *run) {
 static Status open_trainer(Run *run) {
     TrainOptions *o = &run->options;
     Trainer *t = &run->trainer;
-    TRY(trainer_open(t, run->session.device, &run->session.config, run->world.comm));
-    session_prepare(&run->session, &t->ctx);
+    TRY(trainer_open(t, &run->session, run->world.comm));
     t->ctx.check = o->check;
     t->apart = *o->hash_trace;
     t->model.recompute = o->recompute;
@@ -75,11 +74,9 @@ static Status open_trainer(Run *run) {
     t->seed = (uint64_t)o->seed;
     t->counts = run->task->batches.varied;
     const Session *session = &run->session;
-    const TextOptions sample = train_options_sample(o, 0);
-    t->samples = o->sample_every > 0 && session->tokenizer && !o->compare &&
-                 session->config.architecture->task == TASK_NEXT_TOKEN;
-    if (t->samples)
-        TRY(stream_text_window(session->tokenizer, &sample, &session->config, &t->generator.window));
+    if (run->task->samples && !o->compare && !o->profiling.sweep)
+        TRY(run->task->samples->plan(&run->set, session, &run->sample_every, &t->generator.window));
+    t->samples = run->sample_every > 0;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (run->world.rank == 0)
         return compute_options_peaks(&o->compute, &run->set, &t->ctx, &run->report.peaks);
@@ -152,8 +149,7 @@ static Status sample(Run *run) {
     pulse_other(run->world.rendezvous, "a sample");
     TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
-    const TextOptions options = train_options_sample(&run->options, run->state.step);
-    TRY(stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length));
+    TRY(run->task->samples->write(&run->set, &run->session, t, run->state.step, &text, &length));
     Status status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);
     return status;
@@ -226,7 +222,7 @@ static Status loop(Run *run, const char **reason) {
         if (run->stop) return save(run);
         if (run->skips) continue; // what may be broken does not take a good checkpoint's place
         if (run->feed.val && (every(run->state.step, o->val_every) || last)) TRY(validate(run));
-        if (run->trainer.samples && (every(run->state.step, o->sample_every) || last)) TRY(sample(run));
+        if (run->trainer.samples && (every(run->state.step, run->sample_every) || last)) TRY(sample(run));
         if (every(run->state.step, o->save_every) || last) TRY(save(run));
     }
     return run->skips ? save(run) : OK; // one more: a single bad batch at the end costs nothing
@@ -368,7 +364,7 @@ static Status sweep(Run *run) {
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run, list));
     const SweepSizes sizes = {o->batch_sizes, list, o->batch, *size, o->image_sizes.count > 0};
-    o->val_every = o->sample_every = 0;
+    o->val_every = 0;
     o->quiet = true; // but for the comparison
     return profiling_sweep(&o->profiling, &sizes, run_size, run, file);
 }

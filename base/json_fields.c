@@ -45,7 +45,7 @@ static void write_list(JsonWriter *w, const Field *field, const void *object, in
     int64_t count = *count_of(field, object);
     json_write_open(w, '[');
     for (int64_t i = 0; i < count; i++) {
-        if (field->kind == FIELD_LIST) json_write_line(w, depth, true);
+        if (field->kind == FIELD_LIST && !field->flat) json_write_line(w, depth, true);
         if (field->kind == FIELD_LIST)
             write_object(w, field->fields, items + (size_t)i * field->size, depth);
         else
@@ -70,7 +70,7 @@ static void write_value(JsonWriter *w, const Field *field, const void *object, i
     case FIELD_OBJECT: write_object(w, field->fields, member(field, object), depth); break;
     case FIELD_LIST:
     case FIELD_TEXTS: write_list(w, field, object, depth); break;
-    case FIELD_ITEMS:
+    case FIELD_ITEMS: field->write(w, object); break;
     case FIELD_END: break;
     }
 }
@@ -78,7 +78,7 @@ static void write_value(JsonWriter *w, const Field *field, const void *object, i
 static void write_object(JsonWriter *w, const Field *fields, const void *object, int depth) {
     json_write_open(w, '{');
     for (const Field *field = fields; field->kind != FIELD_END; field++) {
-        if (field->kind == FIELD_LIST) json_write_line(w, depth + 1, true);
+        if (field->kind == FIELD_LIST && !field->flat) json_write_line(w, depth + 1, true);
         json_write_key(w, field->key);
         write_value(w, field, object, depth + 1);
     }
@@ -197,6 +197,8 @@ static void read_value(const json_t *value, const Field *field, void *to) {
     case FIELD_LIST:
     case FIELD_TEXTS: read_list(value, field, to); break;
     case FIELD_ITEMS:
+        if (field->read) field->read(value, to);
+        break;
     case FIELD_END: break;
     }
 }
@@ -215,6 +217,7 @@ void fields_read(const json_t *object, const Field *fields, void *to) {
 void fields_free(const Field *fields, void *object) {
     for (const Field *field = fields; field->kind != FIELD_END; field++) {
         bool list = field->kind == FIELD_LIST || field->kind == FIELD_TEXTS;
+        if (field->kind == FIELD_ITEMS && field->free) field->free(object);
         if (field->kind == FIELD_OBJECT && !field->ready) fields_free(field->fields, member(field, object));
         for (int64_t i = 0; list && !field->ready && i < *count_of(field, object); i++)
             if (field->kind == FIELD_LIST)

@@ -23,7 +23,7 @@ typedef enum {
     FIELD_OBJECT,  // a struct, by `fields`
     FIELD_LIST,    // a pointer to structs, by `fields`
     FIELD_TEXTS,   // char **
-    FIELD_ITEMS,   // items that `check` knows; not read
+    FIELD_ITEMS,   // a list that `check`, `write`, `read` and `free` know
 } FieldKind;
 
 typedef struct Field {
@@ -35,6 +35,11 @@ typedef struct Field {
     const struct Field *fields;
     const char *(*word)(int i); // the name of an enum's value; NULL behind the last
     Status (*check)(const json_t *item, const char *where);
+    /* Of items, for the struct that has them: read after the fields before them, and what was checked. */
+    void (*write)(JsonWriter *writer, const void *object);
+    void (*read)(const json_t *items, void *object);
+    void (*free)(void *object);
+    bool flat;     // a list without lines of its own
     bool ready;    // the member is a char * of JSON text, which is written as it is and not read
     bool optional; // where it is absent a count is read as -1, all else as zero
 } Field;

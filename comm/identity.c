@@ -1,19 +1,11 @@
 #include "comm/identity.h"
 
-#include "base/directories.h"
-#include "base/memory.h"
-
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { RANKS_MOST = 1 << 20, FIRST_PORT = 20000, PORTS = 12000, PORT_MOST = 65535 };
 
@@ -63,7 +55,7 @@ static Status number(const char *name, long least, long most, int *value) {
     return OK;
 }
 
-/* ---- what only this run's ranks know ---- */
+/* ---- what tells one run from another ---- */
 
 Status identity_random(uint64_t *token) {
     if (getrandom(token, sizeof *token, 0) == sizeof *token) return OK;
@@ -76,67 +68,29 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
     return (hash ^ 0xff) * 0x100000001b3u; // between one text and the next
 }
 
-/* The user's own number, which the first run draws. 0 where there is nowhere to keep one. */
-static Status own_secret(uint64_t *secret) {
-    struct stat kept;
-    OWNED char *path = path_in_cache("secret", true);
-    int file = path ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
-    *secret = 0;
-    if (file < 0) return OK;
-    Status status = OK;
-    (void)flock(file, LOCK_EX); // one rank draws it
-    if (fstat(file, &kept) != 0 || kept.st_uid != geteuid() || kept.st_mode & (S_IRWXG | S_IRWXO))
-        status = fail(ERROR_FILE, "others can read %s, by which ranks know each other: remove it", path);
-    else if (read(file, secret, sizeof *secret) != sizeof *secret)
-        status = identity_random(secret);
-    if (!status && kept.st_size == 0 && pwrite(file, secret, sizeof *secret, 0) != sizeof *secret)
-        *secret = 0;
-    close(file);
-    return status;
-}
-
 /* ---- who started it ---- */
 
 typedef struct {
-    const char *name, *rank, *size, *local;
-    const char *here; // how many ranks are on this host
+    const char *name, *rank;
     const char *with; // it has started this process only where that is set, too
-    const char *run[5];
+    const char *size, *local;
+    const char *here;               // how many ranks are on this host
+    const char *run, *part, *again; // what tells one run from another
 } Starter;
 
 enum { TORCHRUN, OPEN_MPI, PMI, SLURM, STARTERS };
 
 static const Starter starters[STARTERS] = {
-    {"torchrun",
-     "RANK",
-     "WORLD_SIZE",
-     "LOCAL_RANK",
-     "LOCAL_WORLD_SIZE",
-     "RANK",
-     {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"}},
-    {"Open MPI",
-     "OMPI_COMM_WORLD_RANK",
-     "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE",
-     "OMPI_COMM_WORLD_RANK",
-     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_SIZE"}},
+    {"torchrun", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
+     "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, NULL, NULL},
     /* Slurm says PMI_RANK, too, but not the local one. */
-    {"PMI",
-     "PMI_RANK",
-     "PMI_SIZE",
-     "MPI_LOCALRANKID",
-     "MPI_LOCALNRANKS",
-     "MPI_LOCALRANKID",
-     {"PMI_JOBID", "PMI_SIZE"}},
+    {"PMI", "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL,
+     NULL},
     /* A batch script itself is told of all tasks of its job, and is none of them: it is in no step. */
-    {"Slurm",
-     "SLURM_PROCID",
-     "SLURM_NTASKS",
-     "SLURM_LOCALID",
-     "SLURM_STEP_TASKS_PER_NODE",
-     "SLURM_STEP_ID",
-     {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_RESTART_COUNT"}},
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
+     "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
 };
 
 static Status read_rank(const Starter *s, Identity *identity) {
@@ -148,20 +102,19 @@ static Status read_rank(const Starter *s, Identity *identity) {
     return number(s->local, 0, RANKS_MOST, &identity->local_rank);
 }
 
-static Status read_token(const Starter *s, bool here, Identity *identity) {
-    char secret[32];
-    uint64_t own = 0, hash = hash_text(0xcbf29ce484222325u, s->name);
-    const size_t count = sizeof s->run / sizeof *s->run;
-    if (here) TRY(own_secret(&own));
-    snprintf(secret, sizeof secret, "%" PRIx64, own);
-    for (size_t i = 0; i < count && s->run[i]; i++) hash = hash_text(hash, variable(s->run[i]));
-    identity->token = hash_text(hash_text(hash, variable("FUSEBOX_TOKEN")), secret);
-    return OK;
+/* What differs from run to run, but not from rank to rank; and what the user may say. */
+static uint64_t token_of(const Starter *s) {
+    const char *const names[] = {s->run, s->part, s->again, "FUSEBOX_TOKEN"};
+    uint64_t hash = hash_text(0xcbf29ce484222325u, s->name);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        hash = hash_text(hash, names[i] ? variable(names[i]) : NULL);
+    return hash;
 }
 
 static Status read_host(const Starter *s, bool here, Identity *identity) {
     const char *list = variable("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST",
-               *master = here ? "127.0.0.1" : variable("MASTER_ADDR");
+               *loopback = identity->mpi ? "127.0.0.1" : "@fusebox",
+               *master = here ? loopback : variable("MASTER_ADDR");
     if (s == &starters[TORCHRUN] && !variable("MASTER_ADDR"))
         return fail(ERROR_USAGE, "MASTER_ADDR is not set");
     if (master && strlen(master) >= sizeof identity->host)
@@ -188,7 +141,7 @@ static Status read_starter(const Starter *s, Identity *identity) {
     const bool here = variable(s->here) && strcmp(variable(s->here), variable(s->size)) == 0;
     identity->starter = s->name;
     identity->mpi = s == &starters[OPEN_MPI] || s == &starters[PMI];
-    TRY(read_token(s, here, identity));
+    identity->token = token_of(s);
     TRY(read_host(s, here, identity));
     return read_port(s, identity);
 }

@@ -26,17 +26,14 @@ typedef struct {
     const char *starter; // "torchrun", ...; NULL: nobody, there is one rank
     int rank, size, local_rank;
     bool mpi;             // MPI has started it, and can say where rank 0 is
-    char host[HOST_TEXT]; // where rank 0 listens; this host's loopback where all ranks are here
+    char host[HOST_TEXT]; // where rank 0 listens (wire.h); on this host alone where all ranks are here
     int port;             // the first that rank 0 tries to listen on; see rendezvous.h
     int listener;         // a socket of rank 0 that listens there already, or -1
     uint64_t token;       // the same on all ranks of this run, and hardly of another
 } Identity;
 
-/* ERROR_USAGE where a variable is missing, is not a number or contradicts another: the message names it.
- *
- * The token follows from what the starter says of the run and from FUSEBOX_TOKEN, which only the user knows.
- * Where all ranks are on this host it follows also from a file in the user's cache that nobody else can read;
- * ERROR_FILE where others can. */
+/* ERROR_USAGE where a variable is missing, is not a number or contradicts another: the message names it. The
+ * token follows from what the starter says of the run, and from FUSEBOX_TOKEN. */
 CHECKED Status identity_read(Identity *identity);
 
 CHECKED Status identity_random(uint64_t *token);

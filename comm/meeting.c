@@ -39,9 +39,10 @@ static Status facts_lacking(const char *mine, const char *theirs, const char *me
 typedef struct {
     Link *link;
     const Hello *mine;
-    int listener, missing; // ranks that have not come yet
-    int foreign;           // connections that were refused
-    int told;              // ranks that know what is wrong, once something is
+    int listener, port;
+    int missing; // ranks that have not come yet
+    int foreign; // connections that were refused
+    int told;    // ranks that know what is wrong, once something is
     double until;
     Status wrong;
 } Meeting;
@@ -133,24 +134,29 @@ static Status missing_ranks(const Meeting *m, double seconds) {
         snprintf(foreign, sizeof foreign, "; %d connection%s not of this run came instead", m->foreign,
                  m->foreign == 1 ? "" : "s");
     return fail(ERROR_DEVICE, "rank 0 on %s, port %d, has waited %.0f s: rank%s %s of %d ha%s not come%s",
-                m->mine->host, wire_port(m->listener), seconds, named > 1 ? "s" : "", names,
-                m->link->base.size, named > 1 ? "ve" : "s", foreign);
+                m->mine->host, m->port, seconds, named > 1 ? "s" : "", names, m->link->base.size,
+                named > 1 ? "ve" : "s", foreign);
 }
 
-static Status listen_somewhere(const Identity *identity, int *listener) {
+static Status listen_somewhere(const Identity *identity, Meeting *m) {
     Status status = OK;
-    *listener = identity->listener;
-    for (int i = 0; i < RENDEZVOUS_PORTS && *listener < 0; i++) {
+    m->listener = identity->listener;
+    for (int i = 0; i < RENDEZVOUS_PORTS && m->listener < 0; i++) {
         status_free(status);
-        status = wire_listen(identity->host, identity->port + i, listener);
+        m->port = identity->port + i;
+        status = wire_listen(identity->host, m->port, &m->listener);
     }
     return fail_at(status, "rank 0: none of the ports %d to %d is free (MASTER_PORT sets the first)",
                    identity->port, identity->port + RENDEZVOUS_PORTS - 1);
 }
 
 Status meeting_host(Link *l, const Identity *identity, const Hello *mine, double seconds) {
-    Meeting m = {.link = l, .mine = mine, .missing = l->count, .until = device_clock() + seconds};
-    TRY(listen_somewhere(identity, &m.listener));
+    Meeting m = {.link = l,
+                 .mine = mine,
+                 .port = identity->port,
+                 .missing = l->count,
+                 .until = device_clock() + seconds};
+    TRY(listen_somewhere(identity, &m));
     while (m.wrong ? m.told < l->count : m.missing > 0) {
         const int connection = wire_accept(m.listener, m.until);
         if (connection >= 0)

@@ -138,12 +138,12 @@ static void take_beat(Link *l, Channel *c) {
     Beat *beat = &c->last;
     memcpy(beat, c->body, sizeof *beat);
     beat->reason[REASON_BYTES - 1] = beat->phase[NOTE_BYTES - 1] = beat->action[NOTE_BYTES - 1] = 0;
-    if (c->head.kind == SAYS_END) { // nothing more goes there, so that it sees the connection end
-        c->ended = true;
-        (void)shutdown(c->connection, SHUT_WR);
-    } else if (c->head.kind == SAYS_FAILED) {
+    if (c->head.kind == SAYS_END && beat->code) {
         snprintf(why, sizeof why, "has failed: %s", beat->reason);
         give_up(l, c->rank, why, beat, 0);
+    } else if (c->head.kind == SAYS_END) { // nothing more goes there, so that it sees the connection end
+        c->ended = true;
+        (void)shutdown(c->connection, SHUT_WR);
     } else if (c->head.kind == SAYS_VERDICT) {
         l->told = true;
         set_verdict(l, fail((ErrorCode)beat->code, "%s", beat->reason));
@@ -200,21 +200,11 @@ static void part(Link *l, Kind kind, Status why) {
         while (!l->others[i].closed && channel_wait(&l->others[i], &l->head, until)) {}
 }
 
-/* Whether the thread comes to its end: because the main thread has said so, or of a verdict. */
-static bool ends(Link *l, bool *ending) {
-    pthread_mutex_lock(&l->lock);
-    *ending = l->ending;
-    const bool over = l->ending || l->verdict;
-    pthread_mutex_unlock(&l->lock);
-    return over;
-}
-
 static void *run(void *argument) {
     Link *l = argument;
-    bool ending;
     double said = 0;
     struct pollfd *waits = memory_array((size_t)l->count, sizeof *waits);
-    while (!ends(l, &ending)) {
+    while (!l->ending && !l->verdict) {
         for (int i = 0; i < l->count; i++)
             waits[i] =
                 (struct pollfd){.fd = l->others[i].closed ? -1 : l->others[i].connection, .events = POLLIN};
@@ -227,9 +217,8 @@ static void *run(void *argument) {
     }
     memory_free(waits);
     if (!l->verdict) return NULL;
-    part(l, l->base.rank == 0 ? SAYS_VERDICT : SAYS_END, l->verdict);
-    (void)ends(l, &ending);
-    if (!ending && l->watch.lost)
+    part(l, l->base.rank == 0 ? SAYS_VERDICT : SAYS_END, l->base.rank == 0 ? l->verdict : OK);
+    if (!l->ending && l->watch.lost)
         l->watch.lost(l->watch.user, fail(status_code(l->verdict), "%s", status_message(l->verdict)));
     return NULL;
 }
@@ -248,9 +237,7 @@ Status pulse_open(Link *l) {
 
 void pulse_close(Link *l, Status why) {
     if (!l->threaded) return;
-    pthread_mutex_lock(&l->lock);
     l->ending = true;
-    pthread_mutex_unlock(&l->lock);
     (void)pthread_join(l->thread, NULL);
-    if (!l->verdict) part(l, why ? SAYS_FAILED : SAYS_END, why);
+    if (!l->verdict) part(l, SAYS_END, why);
 }

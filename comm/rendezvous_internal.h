@@ -5,6 +5,7 @@
 #include "comm/rendezvous.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define MAGIC                                                                                                \
     { 'f', 'u', 's', 'e', 'b', 'o', 'x', 2 } // and the protocol's version
@@ -14,10 +15,9 @@ enum { MAGIC_BYTES = 8, BODY_BYTES = 8192, REASON_BYTES = 480, NOTE_BYTES = 96 }
 typedef enum {
     SAYS_HELLO, // to rank 0: a Hello
     SAYS_WELCOME,
-    SAYS_DATA,  // what is exchanged
-    SAYS_ALIVE, // a Beat, as all that follow
-    SAYS_END,
-    SAYS_FAILED,
+    SAYS_DATA,    // what is exchanged
+    SAYS_ALIVE,   // a Beat, as all that follow
+    SAYS_END,     // it ends; because of an error where there is a code
     SAYS_VERDICT, // rank 0's: the run is given up
 } Kind;
 
@@ -69,10 +69,10 @@ typedef struct {
 
     pthread_t thread; // the watch's, which alone hears the others once they have met
     bool threaded;
+    atomic_bool ending;
     pthread_mutex_t lock; // of what follows and the channels' data
     pthread_cond_t news;
     Status verdict; // why the run is given up
-    bool ending;
     PulseSetup watch;
     Beat now;                                  // what this rank does,
     double noted, began, recent[PULSE_RECENT]; // and when; since when this part of the run; of the last steps

@@ -8,6 +8,9 @@
 
 /* `until` is a time of device_clock(). Sockets are closed when a program is executed. */
 
+/* `host` is a host's name or address; or "@NAME", a name of this host's, which together with the port leads
+ * only from processes of a user to processes of the same user: others seem not to be there. */
+
 /* A socket that listens on the port (0: any that is free) of `host`: at the first of its addresses that can
  * be had here. Where that is none (they are a router's, or a name that leads to this host's loopback, which
  * other hosts do not see), or with NULL, at all of this host's addresses. ERROR_DEVICE with the system's

@@ -1,7 +1,7 @@
 /* Reads a BPE's vocabulary and merges from files, trusting nothing in them. */
 #include "base/utf8.h"
 #include "data/bpe.h"
-#include "data/tables.h"
+#include "base/tables.h"
 #include "data/tokenizer_config.h"
 #include "data/tokenizer_json.h"
 #include "data/tokenizer_post.h"

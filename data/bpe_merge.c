@@ -5,7 +5,7 @@
 #include "base/utf8.h"
 #include "data/bpe.h"
 #include "base/hash.h"
-#include "data/tables.h"
+#include "base/tables.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "data/bpe.h"
 #include "data/bpe_words.h"
-#include "data/tables.h"
+#include "base/tables.h"
 
 #include <string.h>
 

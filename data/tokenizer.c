@@ -7,6 +7,7 @@
 #include "data/tokenizer_save.h"
 #include "data/wordpiece.h"
 
+#include <jansson.h>
 #include <string.h>
 
 /* What is done differently by each kind. The bytes have no pieces. */
@@ -90,6 +91,7 @@ void tokenizer_free(Tokenizer *tokenizer) {
     for (int set = 0; set < 2; set++) added_free(&tokenizer->added[set]);
     for (int i = 0; i < tokenizer->kept_count; i++) memory_free(tokenizer->kept[i].contents);
     memory_free(tokenizer->chat_template);
+    json_decref(tokenizer->names);
     token_list_free(&tokenizer->before);
     token_list_free(&tokenizer->after);
     memory_free(tokenizer);
@@ -120,6 +122,16 @@ const TokenList *tokenizer_after(const Tokenizer *tokenizer) {
 }
 const char *tokenizer_chat_template(const Tokenizer *tokenizer) {
     return tokenizer->chat_template;
+}
+const json_t *tokenizer_names(const Tokenizer *tokenizer) {
+    return tokenizer->names;
+}
+
+bool tokenizer_adds(const Tokenizer *t, int32_t id) {
+    bool added = false;
+    for (int set = 0; set < 2; set++)
+        for (int64_t i = 0; i < t->added[set].count; i++) added |= t->added[set].tokens[i].id == id;
+    return added;
 }
 const char *tokenizer_passed(const Tokenizer *tokenizer) {
     return tokenizer->passed ? tokenizer->passed->text : NULL;

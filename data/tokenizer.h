@@ -72,6 +72,11 @@ const TokenList *tokenizer_after(const Tokenizer *tokenizer);
 
 /* The source of its folder's chat template (tasks/chat/chat_template.h), or NULL. */
 const char *tokenizer_chat_template(const Tokenizer *tokenizer);
+/* The texts of special tokens by the keys that the folder's configuration names them with, as "bos_token"; null
+ * where it says that there is none. NULL where there is no configuration. */
+const struct json_t *tokenizer_names(const Tokenizer *tokenizer);
+bool tokenizer_adds(const Tokenizer *tokenizer,
+                    int32_t id); // is it a token that was added to the vocabulary?
 
 /* Trains a byte-level BPE of `vocab` tokens on texts (Sennrich, Haddow, Birch 2016, algorithm 1): <pad>,
  * <s>, </s>, <mask>, the 256 bytes, and merges. Each merge is the most frequent pair of tokens at its time,

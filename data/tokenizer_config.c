@@ -58,3 +58,21 @@ void tokenizer_config_special(Tokenizer *t, const json_t *config) {
         if (id >= 0 && i == TOKEN_END) t->end_of_text = id;
     }
 }
+
+json_t *tokenizer_config_names(const json_t *config, const json_t *map) {
+    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
+    static const char *const plain[] = {"PreTrainedTokenizerFast", "TokenizersBackend"};
+    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
+    if (!config) return NULL;
+    json_t *names = json_object();
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = json_object_get(config, keys[i]);
+        if (!value) value = json_object_get(map, keys[i]);
+        if (json_is_object(value)) value = json_object_get(value, "content");
+        for (int k = 0; class && !value && k < 2; k++)
+            if (strcmp(class, plain[k]) == 0) value = json_null();
+        if (value) json_object_set(names, keys[i], value);
+    }
+    return names;
+}

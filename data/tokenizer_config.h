@@ -15,5 +15,9 @@ CHECKED Status tokenizer_config_added(const json_t *config, const json_t *vocab,
 /* Takes the tokens that the config names as the beginning, the end and so on, of those that are added. */
 void tokenizer_config_special(Tokenizer *tokenizer, const json_t *config);
 
+/* tokenizer_names: what the config says, or else the map; where the config's class is one that has no tokens of its own,
+ * those that neither names are none. NULL where there is no config. */
+json_t *tokenizer_config_names(const json_t *config, const json_t *map);
+
 /* The key of a special token in a config: `word` for those of a WordPiece. */
 const char *tokenizer_config_key(SpecialToken token, bool word);

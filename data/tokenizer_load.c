@@ -138,6 +138,7 @@ static Status load_files(Tokenizer *t, const char *folder, int reader, const jso
     TRY(read_config(folder, map_name, &map));
     tokenizer_config_special(t, map);
     tokenizer_config_special(t, config);
+    t->names = tokenizer_config_names(config, map);
     json_decref(map);
     TRY(keep(t, folder, readers[reader].file));
     TRY(keep(t, folder, readers[reader].second));

@@ -51,7 +51,8 @@ typedef struct Tokenizer {
     int64_t cache_slots, cached; // cached: slots in use
     KeptFile kept[KEPT_FILES];
     int kept_count;
-    char *chat_template; // or NULL
+    char *chat_template;  // or NULL
+    struct json_t *names; // tokenizer_names
 } Tokenizer;
 
 /* A tokenizer without tokens. */

@@ -4,7 +4,7 @@
 #include "base/utf8.h"
 #include "base/hash.h"
 #include "data/piece_cache.h"
-#include "data/tables.h"
+#include "base/tables.h"
 
 #include <assert.h>
 #include <string.h>

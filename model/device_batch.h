@@ -15,4 +15,9 @@ typedef struct {
     Tensor source;         // (B, S) i32: the encoder runs first
     Tensor source_lengths; // (B) i32, or empty
     Tensor memory;         // (B, S, C): an encoder's output from before, instead of source
+
+    /* What the loss is taken against: Targets, in model/head.h. */
+    Tensor targets; // (B, T) i32, or with rows (M)
+    Tensor rows;    // (M) i32
+    Tensor count;   // (1) fp32: targets that count
 } DeviceBatch;

@@ -3,7 +3,6 @@
 #include "base/cores.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
-#include "base/stats.h"
 #include "profile/fold.h"
 #include "profile/trace_records.h"
 
@@ -148,9 +147,9 @@ void compare_print(const Comparison *c, FILE *file) {
         print_total(name, pass_ms(figures_of(c, FORM_NAIVE), (Pass)pass),
                     pass_ms(figures_of(c, FORM_FUSED), (Pass)pass), file);
     }
-    print_total("whole step, timed with nothing else on", naive->step_ms, fused->step_ms, file);
+    print_total("whole step, timed with nothing else on", naive->step.median, fused->step.median, file);
     fprintf(file, "  spread of the whole step: naive %.3f to %.3f ms, fused %.3f to %.3f ms\n",
-            naive->step_low, naive->step_high, fused->step_low, fused->step_high);
+            naive->step.least, naive->step.most, fused->step.least, fused->step.most);
     fprintf(file, "peak memory: naive %.1f MiB, fused %.1f MiB (%.2f times)\n",
             (double)naive->peak_bytes / 1048576, (double)fused->peak_bytes / 1048576,
             ratio((double)naive->peak_bytes, (double)fused->peak_bytes));
@@ -200,9 +199,9 @@ static void write_whole(JsonWriter *w, const char *key, const PathTimes *p) {
     json_member_number(w, "forward_ms", pass_ms(&p->operations.figures, PASS_FORWARD));
     json_member_number(w, "backward_ms", pass_ms(&p->operations.figures, PASS_BACKWARD));
     json_member_number(w, "optimizer_ms", pass_ms(&p->operations.figures, PASS_UPDATE));
-    json_member_number(w, "step_ms", p->step_ms);
-    json_member_number(w, "step_ms_low", p->step_low);
-    json_member_number(w, "step_ms_high", p->step_high);
+    json_member_number(w, "step_ms", p->step.median);
+    json_member_number(w, "step_ms_low", p->step.least);
+    json_member_number(w, "step_ms_high", p->step.most);
     json_member_integer(w, "peak_bytes", (int64_t)p->peak_bytes);
     json_write_close(w, '}');
 }

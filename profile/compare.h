@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/record.h"
+#include "base/stats.h"
 #include "report/figures.h"
 #include "profile/output_difference.h"
 
@@ -27,8 +28,7 @@ void timed_operations_print(const TimedOperations *timed, FILE *file);
 /* One path's measurements. */
 typedef struct {
     TimedOperations operations;
-    /* Of the whole step, with timing per operation off: median and range over the rounds. */
-    double step_ms, step_low, step_high;
+    Stats step; // ms of the whole step in the rounds with timing per operation off
     size_t peak_bytes;
 } PathTimes;
 

@@ -46,38 +46,62 @@ static Pass pass_of(const TraceEvent *e) {
                                          : PASS_FORWARD;
 }
 
-static void add_kernel(Figures *f, const TraceEvent *e) {
-    KernelRow *row = NULL;
-    for (int64_t i = 0; i < f->kernel_count && !row; i++)
-        if (f->kernels[i].name == e->name && f->kernels[i].kind == e->kind) row = &f->kernels[i];
-    const char *call = e->operation ? e->call : NULL;
-    if (!row) {
-        f->kernels = memory_grow(f->kernels, &f->kernel_room, f->kernel_count + 1, sizeof *f->kernels);
-        row = &f->kernels[f->kernel_count++];
-        char label[KERNEL_NAME_BYTES], decoded[KERNEL_NAME_BYTES];
-        kernel_label(e->name, label);
-        kernel_decode(e->name, decoded);
-        *row = (KernelRow){.name = e->name,
-                           .label = memory_text(label),
-                           .decoded = memory_text(decoded),
-                           .kind = e->kind,
-                           .call = call};
-    }
-    row->category = e->category;
-    if (row->call != call) row->call = "several";
-    KernelUse *const uses[] = {&row->in[pass_of(e)], &row->all};
-    for (int i = 0; i < 2; i++) {
-        uses[i]->ns += (double)trace_length(e);
-        uses[i]->calls += 1;
-    }
+/* What all events of each kernel took, and how long they were queued. */
+typedef struct {
+    RowValues times, queued;
+} KernelTimes;
+
+static KernelRow *kernel_of(Figures *f, const TraceEvent *e, int64_t *index) {
+    char label[KERNEL_NAME_BYTES], decoded[KERNEL_NAME_BYTES];
+    *index = figures_kernel(f, e);
+    if (*index >= 0) return &f->kernels[*index];
+    f->kernels = memory_grow(f->kernels, &f->kernel_room, f->kernel_count + 1, sizeof *f->kernels);
+    *index = f->kernel_count++;
+    kernel_label(e->name, label);
+    kernel_decode(e->name, decoded);
+    f->kernels[*index] = (KernelRow){.name = e->name,
+                                     .label = memory_text(label),
+                                     .decoded = memory_text(decoded),
+                                     .kind = e->kind,
+                                     .call = e->operation ? e->call : NULL,
+                                     .longest = e};
+    return &f->kernels[*index];
 }
 
-static void add_device(Figures *f, const TraceEvent *e) {
+static void add_served(KernelRow *row, const TraceEvent *e) {
+    int64_t i = 0;
+    while (i < row->served_count &&
+           (row->served[i].pass != e->pass || strcmp(row->served[i].operation, e->operation) != 0))
+        i++;
+    if (i == row->served_count) {
+        row->served = memory_grow(row->served, &row->served_room, ++row->served_count, sizeof *row->served);
+        row->served[i] = (KernelServed){e->operation, e->pass, 0};
+    }
+    row->served[i].ns += (double)trace_length(e);
+}
+
+static void add_kernel(Figures *f, const TraceEvent *e, KernelTimes *all) {
+    int64_t index;
+    KernelRow *row = kernel_of(f, e, &index);
+    KernelUse *use = &row->in[pass_of(e)];
+    row->category = e->category;
+    if (row->call != (e->operation ? e->call : NULL)) row->call = "several";
+    if (trace_length(e) > trace_length(row->longest)) row->longest = e;
+    if (e->operation) add_served(row, e);
+    use->ns += (double)trace_length(e);
+    use->calls += 1;
+    row_values_add(&all->times, index, (double)trace_length(e));
+    if (e->launch >= 0)
+        row_values_add(&all->queued, index, fmax(0, (double)(e->begin - f->trace->events[e->launch].begin)));
+}
+
+static void add_device(Figures *f, const TraceEvent *e, KernelTimes *all) {
     double ns = (double)trace_length(e), launches = e->kind == TRACE_KERNEL ? (double)e->launches : 0;
     f->device_ns += ns;
     f->launches += launches;
     f->phases[figures_phase(e)].categories[e->category] += ns;
-    add_kernel(f, e);
+    f->events[e->category] += 1;
+    add_kernel(f, e, all);
     if (!e->operation) return;
     OperationRow *row = row_of(f, e);
     row->step_ns[e->step - f->first_step] += ns;
@@ -139,7 +163,6 @@ static void finish(Figures *f) {
         KernelRow *k = &f->kernels[i];
         for (int pass = 0; pass < PASS_COUNT; pass++)
             k->in[pass] = (KernelUse){k->in[pass].ns / steps, k->in[pass].calls / steps};
-        k->all = (KernelUse){k->all.ns / steps, k->all.calls / steps};
     }
     for (int p = 0; p < PHASE_COUNT; p++)
         for (int c = 0; c < CATEGORY_COUNT; c++) f->phases[p].categories[c] /= steps;
@@ -317,36 +340,53 @@ static void fold_times(Figures *f) {
 
 static void fold_memory(Figures *f) {
     const Trace *t = f->trace;
-    int64_t now[MEMORY_CLASS_COUNT] = {0}, sum = 0, call = -1, before = 0;
+    int64_t now[MEMORY_CLASS_COUNT] = {0}, sum = 0, call = -1, before = 0, first = 0;
+    while (t->events[first].kind != TRACE_STEP) first++;
     for (int64_t i = 0; i < t->memory_count; i++) {
         const TraceMemory *m = &t->memory[i];
+        int64_t *own = &f->own_peaks[m->class_];
         int64_t inside = trace_above(t, m->event, TRACE_OPERATION);
         if (inside != call) before = sum;
         call = inside;
         sum += m->bytes - now[m->class_];
         now[m->class_] = m->bytes;
+        *own = m->bytes > *own ? m->bytes : *own;
         if (call >= 0 && in_window(f, &t->events[call])) {
             OperationRow *row = row_of(f, &t->events[call]);
             if (sum - before > row->memory) row->memory = sum - before;
         }
         if (sum <= f->peak_bytes) continue;
         f->peak_bytes = sum;
+        f->peak_at = m->at - t->events[first].begin;
         memcpy(f->peak_classes, now, sizeof now);
     }
 }
 
+static void finish_kernels(Figures *f, KernelTimes *all) {
+    Stats *times = row_values_stats(&all->times, f->kernel_count),
+          *queued = row_values_stats(&all->queued, f->kernel_count);
+    for (int64_t i = 0; i < f->kernel_count; i++) {
+        f->kernels[i].times = times[i];
+        f->kernels[i].queued = queued[i];
+    }
+    memory_free(times);
+    memory_free(queued);
+}
+
 Status figures_make(const Trace *t, Figures *figures) {
+    KernelTimes all = {0};
     *figures = (Figures){.trace = t};
     TRY(count_steps(figures));
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
         if (!in_window(figures, e)) continue;
         if (trace_on_device(e))
-            add_device(figures, e);
+            add_device(figures, e, &all);
         else
             add_host(figures, e);
     }
     finish(figures);
+    finish_kernels(figures, &all);
     fold_memory(figures);
     fold_times(figures);
     fold_phases(figures);
@@ -362,6 +402,7 @@ void figures_free(Figures *f) {
     for (int64_t i = 0; i < f->kernel_count; i++) {
         memory_free(f->kernels[i].label);
         memory_free(f->kernels[i].decoded);
+        memory_free(f->kernels[i].served);
     }
     memory_free(f->rows);
     memory_free(f->kernels);

@@ -10,14 +10,8 @@ static const char *label_of(const Figures *f) {
     return form_name(forms[FORM_FUSED] ? FORM_FUSED : FORM_NAIVE);
 }
 
-static void make_tables(const ProfileOptions *options, ProfilePath *path) {
-    const TableView order = {.sort = options->view.sort};
-    tables_make(&path->figures, options->names, &path->tables);
-    for (int i = 0; i < path->tables.count; i++) table_arrange(&path->tables.tables[i], &order);
-}
-
 Status profile_make(Trace *const *traces, int count, const Difference *differences, int difference_count,
-                    const ProfileOptions *options, Profile *profile) {
+                    Profile *profile) {
     *profile = (Profile){.differences = differences, .difference_count = difference_count};
     Status status = OK;
     for (int i = 0; i < count; i++) {
@@ -28,7 +22,6 @@ Status profile_make(Trace *const *traces, int count, const Difference *differenc
         profile->count++;
         path->label = label_of(&path->figures);
         audit_profile(path->trace, &path->figures);
-        make_tables(options, path);
     }
     /* Of two, the second may fall back on the naive form here and there: it is still the fused path. */
     if (count == FORM_COUNT) {
@@ -40,9 +33,6 @@ Status profile_make(Trace *const *traces, int count, const Difference *differenc
 }
 
 void profile_free(Profile *profile) {
-    for (int i = 0; i < profile->count; i++) {
-        figures_free(&profile->paths[i].figures);
-        tables_free(&profile->paths[i].tables);
-    }
+    for (int i = 0; i < profile->count; i++) figures_free(&profile->paths[i].figures);
     *profile = (Profile){0};
 }

@@ -6,5 +6,5 @@
 /* Folds and audits finished traces, which the caller closes after profile_free. A finding is added for
  * each check. */
 CHECKED Status profile_make(Trace *const *traces, int count, const Difference *differences,
-                            int difference_count, const ProfileOptions *options, Profile *profile);
+                            int difference_count, Profile *profile);
 void profile_free(Profile *profile);

@@ -8,16 +8,9 @@
 
 enum { LARGEST = 50 }; // tensors
 
-/* What a path's bundle holds besides what is the profile's own. */
-typedef struct {
-    BundlePhase phases[PHASE_COUNT];
-    BundleShare shares[PHASE_COUNT][CATEGORY_COUNT];
-    TraceTensor classes[MEMORY_CLASS_COUNT];
-} PathRoom;
-
 static BundleStep step_of(const Figures *f) {
     const char *name = f->trace->run.step;
-    if (!*name) name = figures_pass_ns(f, PASS_UPDATE) > 0 ? "step" : "forward pass";
+    if (!*name) name = figures_pass_ns(f, PASS_UPDATE) > 0 ? STEP_OF_TRAINING : STEP_OF_A_PASS;
     return (BundleStep){.name = name,
                         .recorded = f->steps,
                         .timed = f->timed,
@@ -37,7 +30,7 @@ static BundleStep step_of(const Figures *f) {
 }
 
 /* Of the phases, their categories and the classes of memory those that are not empty. */
-static void add_parts(const Figures *f, BundlePath *path, PathRoom *room) {
+static void add_parts(const Figures *f, BundlePath *path, BundleRoom *room) {
     for (int p = 0; p < PHASE_COUNT; p++) {
         BundlePhase phase = {
             .phase = phase_name((Phase)p), .ns = f->phases[p].ns, .categories = room->shares[p]};
@@ -60,18 +53,7 @@ static char *timeline_of(const Trace *trace) {
     return w.text;
 }
 
-static char *tables_of(const Tables *tables) {
-    JsonWriter w = {0};
-    json_write_open(&w, '[');
-    for (int i = 0; i < tables->count; i++) {
-        json_write_line(&w, 3, true);
-        table_write_json(&tables->tables[i], &w);
-    }
-    json_write_close(&w, ']');
-    return w.text;
-}
-
-static BundlePath path_of(const ProfilePath *from, PathRoom *room) {
+static BundlePath path_of(const ProfilePath *from, const Tables *tables, BundleRoom *room) {
     const Figures *f = &from->figures;
     const Trace *t = from->trace;
     BundlePath path = {.label = from->label,
@@ -89,29 +71,37 @@ static BundlePath path_of(const ProfilePath *from, PathRoom *room) {
                        .audit = t->findings,
                        .audit_count = t->finding_count,
                        .timeline = timeline_of(t),
-                       .tables = tables_of(&from->tables)};
+                       .tables = (Table *)(uintptr_t)tables->tables, // which nobody changes
+                       .tables_count = tables->count};
     add_parts(f, &path, room);
     return path;
 }
 
-void bundle_render(const Profile *profile, const Answers *answers, JsonWriter *writer) {
-    PathRoom rooms[FORM_COUNT] = {0};
-    BundlePath paths[FORM_COUNT];
-    const Bundle bundle = {.schema = BUNDLE_SCHEMA,
-                           .version = BUNDLE_VERSION,
-                           .run = profile->paths[0].trace->run,
-                           .paths = paths,
-                           .paths_count = profile->count,
-                           .differences = profile->differences,
-                           .differences_count = profile->difference_count,
-                           .answers = answers->answers,
-                           .answers_count = QUESTION_COUNT,
-                           .guide = bundle_guide(profile->paths[0].trace)};
-    for (int i = 0; i < profile->count; i++) paths[i] = path_of(&profile->paths[i], &rooms[i]);
-    fields_write(writer, bundle_fields, &bundle);
-    bundle_guide_free(&bundle.guide);
+void bundle_make(const Profile *profile, const Answers *answers, const ProfileOptions *options,
+                 MadeBundle *made) {
+    const TableView order = {.sort = options->view.sort};
+    *made = (MadeBundle){.bundle = {.schema = BUNDLE_SCHEMA,
+                                    .version = BUNDLE_VERSION,
+                                    .run = profile->paths[0].trace->run,
+                                    .paths = made->paths,
+                                    .paths_count = profile->count,
+                                    .differences = profile->differences,
+                                    .differences_count = profile->difference_count,
+                                    .answers = answers->answers,
+                                    .answers_count = QUESTION_COUNT,
+                                    .guide = bundle_guide(&profile->paths[0].figures)}};
     for (int i = 0; i < profile->count; i++) {
-        memory_free(paths[i].timeline);
-        memory_free(paths[i].tables);
+        Tables *tables = &made->tables[i];
+        tables_make(&profile->paths[i].figures, options->names, tables);
+        for (int k = 0; k < tables->count; k++) table_arrange(&tables->tables[k], &order);
+        made->paths[i] = path_of(&profile->paths[i], tables, &made->rooms[i]);
+    }
+}
+
+void bundle_unmake(MadeBundle *made) {
+    bundle_guide_free(&made->bundle.guide);
+    for (int64_t i = 0; i < made->bundle.paths_count; i++) {
+        memory_free(made->paths[i].timeline);
+        tables_free(&made->tables[i]);
     }
 }

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/json_read.h"
 #include "base/memory.h"
+#include "report/table_json.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,18 +21,6 @@ static Status check_event(const json_t *event, const char *where) {
         if (good && i != 1 && i != 3) good = json_number_value(value) >= 0;
     }
     return good ? OK : fail(ERROR_FORMAT, "%s: not an event [name, begin, length, category, depth]", where);
-}
-
-static Status check_row(const json_t *row, const char *where) {
-    if (!json_is_array(row)) return fail(ERROR_FORMAT, "%s: not a row", where);
-    size_t i;
-    json_t *cell;
-    json_array_foreach(row, i, cell) {
-        bool good = json_is_null(cell) || json_is_string(cell) ||
-                    (json_is_number(cell) && isfinite(json_number_value(cell)));
-        if (!good) return fail(ERROR_FORMAT, "%s[%zu]: neither a text nor a number", where, i);
-    }
-    return OK;
 }
 
 /* ---- the names of enums; NULL behind the last ---- */
@@ -63,14 +52,6 @@ static const Field timeline[] = {{.key = "step", .kind = FIELD_COUNT},
                                  {.key = "tracks", .kind = FIELD_LIST, .fields = tracks},
                                  {.key = "names", .kind = FIELD_TEXTS},
                                  {0}};
-static const Field columns[] = {TEXT_ONLY("key"), TEXT_ONLY("title"), TEXT_ONLY("kind"), {0}};
-static const Field tables[] = {TEXT_ONLY("key"),
-                               TEXT_ONLY("title"),
-                               {.key = "columns", .kind = FIELD_LIST, .fields = columns},
-                               {.key = "rows", .kind = FIELD_ITEMS, .check = check_row},
-                               {.key = "notes", .kind = FIELD_TEXTS},
-                               {0}};
-
 static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
                             FIELD(TEXT, "model", TraceRun, model),
                             FIELD(TEXT, "dtype", TraceRun, dtype),
@@ -185,11 +166,7 @@ static const Field paths[] = {
      .offset = offsetof(BundlePath, timeline),
      .fields = timeline,
      .ready = true},
-    {.key = "tables",
-     .kind = FIELD_LIST,
-     .offset = offsetof(BundlePath, tables),
-     .fields = tables,
-     .ready = true},
+    FIELD_LIST_OF("tables", BundlePath, tables, table_fields),
     FIELD_LIST_OF("audit", BundlePath, audit, audit),
     {0}};
 static const Field differences[] = {FIELD(TEXT, "place", Difference, call),
@@ -203,33 +180,58 @@ static const Field answers[] = {FIELD(TEXT, "question", Answer, question),
                                  .offset = offsetof(Answer, lines),
                                  .count = offsetof(Answer, count)},
                                 {0}};
-/* Under the keys of guides to PyTorch's profiler; written as they are, and not read. */
-#define GUIDE(key_, kind_, fields_)                                                                          \
-    {                                                                                                        \
-        .key = #key_, .kind = FIELD_##kind_, .offset = offsetof(Bundle, guide.key_), .fields = fields_,      \
-        .ready = true, .optional = true                                                                      \
-    }
-#define ANY(kind_, key_)                                                                                     \
-    { .key = key_, .kind = FIELD_##kind_ }
+/* Under the keys of guides to PyTorch's profiler. */
 #define GUIDE_TIMES                                                                                          \
-    TEXT_ONLY("name"), ANY(MEASURE, "cuda_time_total_ms"), ANY(MEASURE, "cuda_time_avg_ms"),                 \
-        ANY(COUNT, "count")
+    FIELD(TEXT, "name", GuideRow, name), FIELD(MEASURE, "cuda_time_total_ms", GuideRow, device_ms),          \
+        FIELD(MEASURE, "cuda_time_avg_ms", GuideRow, device_mean_ms)
 #define GUIDE_OPERATOR                                                                                       \
-    GUIDE_TIMES, ANY(MEASURE, "cpu_time_total_ms"), ANY(MEASURE, "cpu_time_avg_ms"),                         \
-        ANY(MEASURE, "self_cuda_time_ms"), ANY(MEASURE, "self_cpu_time_ms")
-static const Field guide_config[] = {
-    ANY(COUNT, "batch_size"), ANY(COUNT, "seq_len"), ANY(COUNT, "hidden_size"), TEXT_ONLY("device"), {0}};
-static const Field guide_summary[] = {ANY(MEASURE, "total_cuda_time_ms"), ANY(MEASURE, "total_cpu_time_ms"),
-                                      ANY(COUNT, "total_operators"),      ANY(COUNT, "aten_operators"),
-                                      ANY(COUNT, "cuda_kernels"),         {0}};
+    GUIDE_TIMES, FIELD(MEASURE, "cpu_time_total_ms", GuideRow, host_ms),                                     \
+        FIELD(MEASURE, "cpu_time_avg_ms", GuideRow, host_mean_ms), FIELD(COUNT, "count", GuideRow, count),   \
+        FIELD(MEASURE, "self_cuda_time_ms", GuideRow, self_device_ms),                                       \
+        FIELD(MEASURE, "self_cpu_time_ms", GuideRow, self_host_ms)
+static const Field guide_config[] = {FIELD(COUNT, "batch_size", Bundle, guide.batch),
+                                     FIELD(COUNT, "seq_len", Bundle, guide.seq),
+                                     FIELD(COUNT, "hidden_size", Bundle, guide.width),
+                                     FIELD(TEXT, "device", Bundle, guide.device),
+                                     {0}};
+static const Field guide_summary[] = {FIELD(MEASURE, "total_cuda_time_ms", Bundle, guide.device_ms),
+                                      FIELD(MEASURE, "total_cpu_time_ms", Bundle, guide.host_ms),
+                                      FIELD(COUNT, "total_operators", Bundle, guide.operators),
+                                      FIELD(COUNT, "aten_operators", Bundle, guide.aten),
+                                      FIELD(COUNT, "cuda_kernels", Bundle, guide.kernels),
+                                      {0}};
 static const Field guide_operators[] = {GUIDE_OPERATOR, {0}};
 static const Field guide_aten[] = {GUIDE_OPERATOR,
-                                   TEXT_ONLY("native_function"),
-                                   TEXT_ONLY("potential_cuda_file"),
-                                   TEXT_ONLY("category"),
+                                   FIELD(TEXT, "native_function", GuideRow, native),
+                                   FIELD(TEXT, "potential_cuda_file", GuideRow, source),
+                                   FIELD(TEXT, "category", GuideRow, category),
                                    {0}};
-static const Field guide_kernels[] = {GUIDE_TIMES, {0}};
-static const Field guide_categories[] = {{0}}; // a key for each
+static const Field guide_kernels[] = {GUIDE_TIMES, FIELD(COUNT, "count", GuideRow, count), {0}};
+static const Field guide_category[] = {FIELD(MEASURE, "total_time_ms", GuideCategory, ms),
+                                       FIELD(MEASURE, "percentage", GuideCategory, percent),
+                                       FIELD(COUNT, "call_count", GuideCategory, count),
+                                       {0}};
+#define OF_CATEGORY(key_, CATEGORY)                                                                          \
+    {                                                                                                        \
+        .key = key_, .kind = FIELD_OBJECT,                                                                   \
+        .offset = offsetof(Bundle, guide.categories[CATEGORY_##CATEGORY]), .fields = guide_category,         \
+        .optional = true                                                                                     \
+    }
+static const Field guide_categories[] = {
+    OF_CATEGORY("matrix", MATRIX),         OF_CATEGORY("normalization", NORMALIZATION),
+    OF_CATEGORY("activation", ACTIVATION), OF_CATEGORY("attention", ATTENTION),
+    OF_CATEGORY("embedding", EMBEDDING),   OF_CATEGORY("elementwise", ELEMENTWISE),
+    OF_CATEGORY("memory", MEMORY),         OF_CATEGORY("loss", LOSS),
+    OF_CATEGORY("optimizer", OPTIMIZER),   OF_CATEGORY("communication", COMMUNICATION),
+    OF_CATEGORY("other", OTHER),           {0}};
+#define GUIDE(key_, fields_)                                                                                 \
+    { .key = #key_, .kind = FIELD_OBJECT, .fields = fields_, .optional = true }
+#define GUIDE_LIST(key_, member, fields_)                                                                    \
+    {                                                                                                        \
+        .key = #key_, .kind = FIELD_LIST, .offset = offsetof(Bundle, guide.member),                          \
+        .count = offsetof(Bundle, guide.member##_count), .size = sizeof(GuideRow), .fields = fields_,        \
+        .optional = true                                                                                     \
+    }
 
 const Field bundle_fields[] = {
     FIELD(TEXT, "schema", Bundle, schema),
@@ -239,12 +241,12 @@ const Field bundle_fields[] = {
     FIELD_LIST_OF("paths", Bundle, paths, paths),
     FIELD_LIST_OF("differences", Bundle, differences, differences),
     FIELD_LIST_OF("questions", Bundle, answers, answers),
-    GUIDE(config, OBJECT, guide_config),
-    GUIDE(summary, OBJECT, guide_summary),
-    GUIDE(top_operators, LIST, guide_operators),
-    GUIDE(top_aten_operators, LIST, guide_aten),
-    GUIDE(top_cuda_kernels, LIST, guide_kernels),
-    GUIDE(category_statistics, OBJECT, guide_categories),
+    GUIDE(config, guide_config),
+    GUIDE(summary, guide_summary),
+    GUIDE_LIST(top_operators, top_operators, guide_operators),
+    GUIDE_LIST(top_aten_operators, top_aten, guide_aten),
+    GUIDE_LIST(top_cuda_kernels, top_kernels, guide_kernels),
+    GUIDE(category_statistics, guide_categories),
     {0}};
 
 /* ---- what a kind alone cannot say ---- */
@@ -275,9 +277,10 @@ static Status check_operations(const json_t *rows, size_t path) {
     if (count > ROWS_MOST) return fail(ERROR_FORMAT, "paths[%zu].operations: more than %d", path, ROWS_MOST);
     for (size_t i = 0; i < count; i++) {
         const json_t *row = json_array_get(rows, i);
-        if (field_word(pass_word, text_of(row, "pass")) < 0)
-            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: no pass is called '%s'", path, i,
-                        text_of(row, "pass"));
+        const char *pass = text_of(row, "pass"), *form = text_of(row, "form");
+        if (field_word(pass_word, pass) < 0 || field_word(form_word, form) < 0)
+            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: '%s' is no pass, or '%s' no form", path, i,
+                        pass, form);
         if (!*text_of(row, "operation"))
             return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: an operation without a name", path, i);
         if (!ordered(row))
@@ -297,36 +300,6 @@ static Status check_timeline(const json_t *drawn, size_t path) {
         json_array_foreach(json_object_get(track, "events"), k, event) {
             if (json_number_value(json_array_get(event, 0)) >= (double)names)
                 return fail(ERROR_FORMAT, "paths[%zu].timeline.tracks[%zu].events[%zu]: has no name", path, i,
-                            k);
-        }
-    }
-    return OK;
-}
-
-/* Texts stand in columns of texts, numbers in the others. */
-static bool cells_fit(const json_t *row, const json_t *heads) {
-    size_t i;
-    json_t *cell;
-    json_array_foreach(row, i, cell) {
-        bool text = strcmp(text_of(json_array_get(heads, i), "kind"), "text") == 0;
-        if (!json_is_null(cell) && json_is_string(cell) != text) return false;
-    }
-    return true;
-}
-
-static Status check_tables(const json_t *list, size_t path) {
-    size_t i, k;
-    json_t *table, *row;
-    json_array_foreach(list, i, table) {
-        const json_t *heads = json_object_get(table, "columns");
-        size_t width = json_array_size(heads);
-        json_array_foreach(json_object_get(table, "rows"), k, row) {
-            if (json_array_size(row) != width)
-                return fail(ERROR_FORMAT, "paths[%zu].tables[%zu].rows[%zu]: %zu cells in %zu columns", path,
-                            i, k, json_array_size(row), width);
-            if (!cells_fit(row, heads))
-                return fail(ERROR_FORMAT,
-                            "paths[%zu].tables[%zu].rows[%zu]: a cell is not of its column's kind", path, i,
                             k);
         }
     }
@@ -355,7 +328,7 @@ static Status check_bundle(const json_t *root) {
             return fail(ERROR_FORMAT, "paths: both are called '%s'", text_of(path, "label"));
         TRY(check_operations(json_object_get(path, "operations"), i));
         TRY(check_timeline(json_object_get(path, "timeline"), i));
-        TRY(check_tables(json_object_get(path, "tables"), i));
+        TRY(table_check_all(json_object_get(path, "tables"), i));
     }
     return OK;
 }
@@ -380,6 +353,11 @@ Status bundle_read(const char *path, Bundle *bundle) {
     Status status = bundle_parse(text, length, path, bundle);
     memory_free(text);
     return status;
+}
+
+const char *bundle_step_name(const BundlePath *path) {
+    const char *name = path->step.name;
+    return strcmp(name, STEP_OF_TRAINING) == 0 || strcmp(name, STEP_OF_A_PASS) == 0 ? "" : name;
 }
 
 void bundle_free(Bundle *bundle) {

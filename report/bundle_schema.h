@@ -5,10 +5,13 @@
 #include "base/json_fields.h"
 #include "report/questions.h"
 #include "report/figures.h"
+#include "report/table.h"
 
 /* A change that an older reader would misunderstand raises it; new keys do not. */
 enum { BUNDLE_VERSION = 1 };
-#define BUNDLE_SCHEMA "fusebox-profile"
+#define BUNDLE_SCHEMA    "fusebox-profile"
+#define STEP_OF_TRAINING "step"
+#define STEP_OF_A_PASS   "forward pass"
 
 /* Of one that is written all is the profile's; of one that was read all is its own, and of `run` and the rows
  * only what the table names is there. Times are ns, per step. */
@@ -42,14 +45,33 @@ typedef struct {
     TraceTensor *classes, *largest; // of a class no name
     int64_t peak_bytes;
     TraceFinding *audit;
-    char *timeline, *tables; // JSON; not read
-    int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, audit_count;
+    char *timeline; // JSON; not read
+    Table *tables;
+    int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, tables_count, audit_count;
 } BundlePath;
 
-/* What scripts that read a PyTorch profile ask of its JSON (profile/bundle_guide.h): JSON texts, each to be freed with
- * memory_free. */
+/* What scripts that read a PyTorch profile ask of its JSON: operations by PyTorch's names, kernels and sums, under the
+ * keys that guides use, of all recorded steps. */
 typedef struct {
-    char *config, *summary, *top_operators, *top_aten_operators, *top_cuda_kernels, *category_statistics;
+    char *name;
+    double device_ms, device_mean_ms, host_ms, host_mean_ms, self_device_ms, self_host_ms;
+    int64_t count;
+    const char *native, *source, *category; // of PyTorch's own operations: the line that implements them here
+} GuideRow;
+
+typedef struct {
+    double ms, percent;
+    int64_t count;
+} GuideCategory;
+
+typedef struct {
+    int64_t batch, seq, width;
+    const char *device;
+    double device_ms, host_ms;
+    int64_t operators, aten, kernels; // how many names there are
+    GuideRow *top_operators, *top_aten, *top_kernels;
+    int64_t top_operators_count, top_aten_count, top_kernels_count;
+    GuideCategory categories[CATEGORY_COUNT];
 } BundleGuide;
 
 typedef struct {
@@ -60,10 +82,13 @@ typedef struct {
     const Difference *differences;
     const Answer *answers;
     int64_t paths_count, differences_count, answers_count;
-    BundleGuide guide; // of the first path; not read
+    BundleGuide guide; // of the first path
 } Bundle;
 
 extern const Field bundle_fields[];
+
+/* What a step of the path is called where it is none of training, nor a pass: "prefill", "decoding step"; "". */
+const char *bundle_step_name(const BundlePath *path);
 
 /* Reads and checks a bundle. ERROR_FILE; ERROR_FORMAT, with where the fault is, for what is no bundle, is
  * of another version, or does not have its form. */

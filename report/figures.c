@@ -10,6 +10,12 @@ const OperationRow *figures_find(const Figures *f, const char *call, const char 
     return NULL;
 }
 
+int64_t figures_kernel(const Figures *f, const TraceEvent *e) {
+    int64_t i = f->kernel_count - 1;
+    while (i >= 0 && (f->kernels[i].name != e->name || f->kernels[i].kind != e->kind)) i--;
+    return i;
+}
+
 double figures_pass_ns(const Figures *f, Pass pass) {
     double ns = 0;
     for (int64_t i = 0; i < f->row_count; i++)

@@ -3,6 +3,7 @@
  * The runtime makes them (profile/fold.h). */
 #pragma once
 
+#include "base/stats.h"
 #include "report/trace.h"
 
 /* What ran inside an operation: a primitive, or a kernel that no primitive marks. Per step. */
@@ -37,18 +38,30 @@ typedef struct {
     double *step_ns; // (steps)
 } OperationRow;
 
+/* Per step. */
 typedef struct {
     double ns, calls;
 } KernelUse;
 
-/* A kernel, a copy or a fill, by name. Per step. */
+/* An operation and pass that a kernel served; ns of all steps. */
+typedef struct {
+    const char *operation;
+    Pass pass;
+    double ns;
+} KernelServed;
+
+/* A kernel, a copy or a fill, by name. */
 typedef struct {
     const char *name;
     char *label, *decoded; // the row's own: kernel_label, kernel_decode
     TraceKind kind;
     Category category; // of what it served most recently; CATEGORY_OTHER of a kernel outside operations
     const char *call;  // that it served, or "several"; NULL outside operations
-    KernelUse in[PASS_COUNT], all;
+    KernelUse in[PASS_COUNT];
+    Stats times, queued; // ns of each event; and from the call that launched it to its begin, where known
+    const TraceEvent *longest; // of its events
+    KernelServed *served;
+    int64_t served_count, served_room;
 } KernelRow;
 
 /* A phase of the step on the device: from the end of what ran before it, so waiting for its first kernel
@@ -66,6 +79,7 @@ typedef struct {
     KernelRow *kernels;
     int64_t kernel_count, kernel_room;
     PhaseRow phases[PHASE_COUNT];
+    double events[CATEGORY_COUNT]; // of the device, of all steps
     int64_t first_step, steps;
     double step_ns; // a recorded step, tracing on
     int64_t timed;  // steps with tracing off
@@ -79,10 +93,15 @@ typedef struct {
     double tokens;              // of a step whose time step_ms is, in the mean
     int64_t peak_bytes;         // of all classes together, and then the share of each
     int64_t peak_classes[MEMORY_CLASS_COUNT];
+    int64_t own_peaks[MEMORY_CLASS_COUNT]; // of each class by itself
+    int64_t peak_at;                       // ns since the first recorded step began
 } Figures;
 
 /* The row of this identity; NULL: none. `call` is compared as text, so it may come from another trace. */
 const OperationRow *figures_find(const Figures *figures, const char *call, const char *operation, Pass pass);
+
+/* The row of a device event's name and kind; -1: none. */
+int64_t figures_kernel(const Figures *figures, const TraceEvent *event);
 
 /* Device time of a pass; PASS_COUNT: of all. Per step. */
 double figures_pass_ns(const Figures *figures, Pass pass);

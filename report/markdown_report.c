@@ -3,79 +3,91 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "base/stats.h"
+#include "report/table.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { KERNELS_LISTED = 15, NAME_BYTES = 160 };
 
-static void print_head(const Profile *p, FILE *file) {
-    const TraceRun *r = &p->paths[0].trace->run;
+static void print_head(const Bundle *b, FILE *file) {
+    const TraceRun *r = &b->run;
+    const char *what = bundle_step_name(&b->paths[0]);
     fprintf(file, "# Profile of %s: %s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s\n\n", r->model, r->program,
-            *r->step ? ", " : "", r->step, r->batch, r->seq, r->dtype);
+            *what ? ", " : "", what, r->batch, r->seq, r->dtype);
     fprintf(file, "On %s with %s.\n", r->device, r->library);
-    for (int i = 0; i < p->count; i++) {
-        const TraceRun *run = &p->paths[i].trace->run;
-        fprintf(file, "Source, %s: %s%s%s; %s.\n", p->paths[i].label, source_name(run->source),
-                *run->source_note ? ": " : "", run->source_note, run->window);
-        if (run->cores_waited > CORES_SHARED)
-            fprintf(file, "\n**%s, %s.**\n\n", p->paths[i].label, cores_warning(run->cores_waited).text);
+    for (int64_t i = 0; i < b->paths_count; i++) {
+        const BundlePath *path = &b->paths[i];
+        fprintf(file, "Source, %s: %s%s%s; %s.\n", path->label, path->source, *path->source_note ? ": " : "",
+                path->source_note, path->window);
+        if (path->step.cores_waited > CORES_SHARED)
+            fprintf(file, "\n**%s, %s.**\n\n", path->label, cores_warning(path->step.cores_waited).text);
     }
     fprintf(file,
             "\n| path | median step | range | %s/s | launches | peak memory | tracing costs | attributed "
             "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
             trace_unit(r));
-    for (int i = 0; i < p->count; i++) {
-        const Figures *f = &p->paths[i].figures;
-        fprintf(file, "| %s | %.3f ms, tracing %s | %.3f to %.3f | %.0f | %.0f | %s |", p->paths[i].label,
-                f->step_ms, f->timed ? "off" : "on", f->low, f->high, ratio(1e3 * f->tokens, f->step_ms),
-                f->launches, in_words(CELL_BYTES, (double)f->peak_bytes).text);
-        if (f->timed)
-            fprintf(file, " %+.2f%%%s |", 100 * f->overhead, f->overhead_noise ? ", within noise" : "");
+    for (int64_t i = 0; i < b->paths_count; i++) {
+        const BundleStep *step = &b->paths[i].step;
+        fprintf(file, "| %s | %.3f ms, tracing %s | %.3f to %.3f | %.0f | %.0f | %s |", b->paths[i].label,
+                1e-6 * step->ns, step->timed > 0 ? "off" : "on", 1e-6 * step->low, 1e-6 * step->high,
+                ratio(1e9 * step->tokens, step->ns), step->launches,
+                in_words(CELL_BYTES, (double)b->paths[i].peak_bytes).text);
+        if (step->timed > 0)
+            fprintf(file, " %+.2f%%%s |", 100 * step->overhead, step->overhead_noise ? ", within noise" : "");
         else
             fprintf(file, " not known |");
-        fprintf(file, " %.2f%% |\n", 100 * ratio(f->covered_ns, f->step_ns));
+        fprintf(file, " %.2f%% |\n", 100 * step->covered);
     }
 }
 
-static void print_phases(const ProfilePath *path, FILE *file) {
-    const Figures *f = &path->figures;
+/* Of a category in a phase; 0 where it has none. */
+static double category_ns(const BundlePhase *phase, const char *category) {
+    for (int64_t i = 0; i < phase->categories_count; i++)
+        if (strcmp(phase->categories[i].category, category) == 0) return phase->categories[i].ns;
+    return 0;
+}
+
+static void print_phases(const BundlePath *path, FILE *file) {
     fprintf(file,
             "\n## The step by phase and category: %s, mean of the traced steps\n\n| phase | time | share |",
             path->label);
     double totals[CATEGORY_COUNT] = {0};
-    for (int p = 0; p < PHASE_COUNT; p++)
-        for (int c = 0; c < CATEGORY_COUNT; c++) totals[c] += f->phases[p].categories[c];
+    for (int64_t p = 0; p < path->phases_count; p++)
+        for (int c = 0; c < CATEGORY_COUNT; c++)
+            totals[c] += category_ns(&path->phases[p], category_name((Category)c));
     for (int c = 0; c < CATEGORY_COUNT; c++)
         if (totals[c] > 0) fprintf(file, " %s |", category_name((Category)c));
     fprintf(file, "\n|---|---:|---:|");
     for (int c = 0; c < CATEGORY_COUNT; c++)
         if (totals[c] > 0) fprintf(file, "---:|");
-    for (int p = 0; p < PHASE_COUNT; p++) {
-        const PhaseRow *row = &f->phases[p];
-        if (row->ns <= 0) continue;
-        fprintf(file, "\n| %s | %s | %.1f%% |", phase_name((Phase)p), in_words(CELL_TIME, row->ns).text,
-                100 * ratio(row->ns, f->step_ns));
+    for (int64_t p = 0; p < path->phases_count; p++) {
+        const BundlePhase *row = &path->phases[p];
+        fprintf(file, "\n| %s | %s | %.1f%% |", row->phase, in_words(CELL_TIME, row->ns).text,
+                100 * ratio(row->ns, path->step.traced));
         for (int c = 0; c < CATEGORY_COUNT; c++)
-            if (totals[c] > 0) fprintf(file, " %.1f%% |", 100 * ratio(row->categories[c], row->ns));
+            if (totals[c] > 0)
+                fprintf(file, " %.1f%% |",
+                        100 * ratio(category_ns(row, category_name((Category)c)), row->ns));
     }
     fprintf(file, "\n");
 }
 
-static void print_operations(const Profile *profile, const ProfilePath *path, FILE *file) {
-    const Figures *f = &path->figures;
-    const Peaks *peaks = trace_limits(&path->trace->run);
-    double total = figures_pass_ns(f, PASS_COUNT);
+static void print_operations(const Bundle *b, const BundlePath *path, FILE *file) {
+    const Peaks *peaks = trace_limits(&b->run);
+    double total = 0;
+    for (int64_t i = 0; i < path->rows_count; i++) total += path->rows[i].ns;
     fprintf(file,
             "\n## Operations: %s, mean of the traced steps\n\n| operation | pass | form | time | share | "
             "launches | TFLOP/s | TB/s | "
             "of the limit "
             "| limit |%s\n|---|---|---|---:|---:|---:|---:|---:|---:|---|%s\n",
-            path->label, profile->count > 1 ? " difference |" : "", profile->count > 1 ? "---:|" : "");
-    for (int64_t i = 0; i < f->row_count; i++) {
-        const OperationRow *r = &f->rows[i];
+            path->label, b->paths_count > 1 ? " difference |" : "", b->paths_count > 1 ? "---:|" : "");
+    for (int64_t i = 0; i < path->rows_count; i++) {
+        const OperationRow *r = &path->rows[i];
         fprintf(file, "| %s | %s | %s | %s | %.1f%% | %.0f | %.2f | %.3f |", r->call, pass_name(r->pass),
                 form_name(r->form), in_words(CELL_TIME, r->ns).text, 100 * ratio(r->ns, total), r->launches,
                 1e-3 * ratio(r->work.flops, r->ns), 1e-3 * ratio(r->work.bytes, r->ns));
@@ -84,45 +96,56 @@ static void print_operations(const Profile *profile, const ProfilePath *path, FI
                     limit_name(peaks, r->work));
         else
             fprintf(file, " - | - |");
-        const Difference *d = profile->count > 1 ? profile_difference(profile, r) : NULL;
-        if (d && isfinite(d->difference))
+        const Difference *d =
+            difference_find(b->differences, b->differences_count, r->call, r->operation, r->pass);
+        if (b->paths_count > 1 && d && isfinite(d->difference))
             fprintf(file, " %.1e |", d->difference);
-        else if (profile->count > 1)
+        else if (b->paths_count > 1)
             fprintf(file, " - |");
         fprintf(file, "\n");
     }
 }
 
+/* Of all passes, per step. */
+static KernelUse use_of(const KernelRow *k) {
+    KernelUse all = {0, 0};
+    for (int pass = 0; pass < PASS_COUNT; pass++) {
+        all.ns += k->in[pass].ns;
+        all.calls += k->in[pass].calls;
+    }
+    return all;
+}
+
 static int longer(const void *a, const void *b) {
-    double x = (*(const KernelRow *const *)a)->all.ns, y = (*(const KernelRow *const *)b)->all.ns;
+    double x = use_of(*(const KernelRow *const *)a).ns, y = use_of(*(const KernelRow *const *)b).ns;
     return (x < y) - (x > y);
 }
 
-static void print_kernels(const ProfilePath *path, FILE *file) {
-    const Figures *f = &path->figures;
-    const KernelRow **sorted = memory_array((size_t)f->kernel_count + 1, sizeof *sorted);
-    for (int64_t i = 0; i < f->kernel_count; i++) sorted[i] = &f->kernels[i];
-    qsort(sorted, (size_t)f->kernel_count, sizeof *sorted, longer);
+static void print_kernels(const BundlePath *path, FILE *file) {
+    const KernelRow **sorted = memory_array((size_t)path->kernels_count + 1, sizeof *sorted);
+    for (int64_t i = 0; i < path->kernels_count; i++) sorted[i] = &path->kernels[i];
+    qsort(sorted, (size_t)path->kernels_count, sizeof *sorted, longer);
     fprintf(file,
             "\n## Kernels that take the most time: %s\n\n| kernel | served | calls | time | each | share "
             "|\n|---|---|---:|---:|---:|---:|\n",
             path->label);
-    for (int64_t i = 0; i < f->kernel_count && i < KERNELS_LISTED; i++) {
+    for (int64_t i = 0; i < path->kernels_count && i < KERNELS_LISTED; i++) {
         const KernelRow *k = sorted[i];
+        const KernelUse all = use_of(k);
         fprintf(file, "| ");
-        markdown_print(k->label, NAME_BYTES, file);
-        fprintf(file, " | %s | %.0f | %s | %s | %.1f%% |\n", k->call ? k->call : "", k->all.calls,
-                in_words(CELL_TIME, k->all.ns).text, in_words(CELL_TIME, ratio(k->all.ns, k->all.calls)).text,
-                100 * ratio(k->all.ns, f->device_ns));
+        markdown_print(k->label ? k->label : k->name, NAME_BYTES, file);
+        fprintf(file, " | %s | %.0f | %s | %s | %.1f%% |\n", k->call ? k->call : "", all.calls,
+                in_words(CELL_TIME, all.ns).text, in_words(CELL_TIME, ratio(all.ns, all.calls)).text,
+                100 * ratio(all.ns, path->step.device));
     }
     memory_free(sorted);
 }
 
-static void print_answers(const Answers *answers, FILE *file) {
+static void print_answers(const Bundle *b, FILE *file) {
     fprintf(file, "\n## Seven questions\n");
-    for (int i = 0; i < QUESTION_COUNT; i++) {
-        const Answer *a = &answers->answers[i];
-        fprintf(file, "\n%d. %s\n", i + 1, a->question);
+    for (int64_t i = 0; i < b->answers_count; i++) {
+        const Answer *a = &b->answers[i];
+        fprintf(file, "\n%d. %s\n", (int)i + 1, a->question);
         for (int64_t k = 0; k < a->count; k++) {
             fprintf(file, "   - ");
             markdown_print(a->lines[k], INT_MAX, file);
@@ -131,17 +154,17 @@ static void print_answers(const Answers *answers, FILE *file) {
     }
 }
 
-void markdown_report_print(const Profile *p, const Answers *answers, FILE *file) {
-    print_head(p, file);
-    for (int i = 0; i < p->count; i++) print_phases(&p->paths[i], file);
-    for (int i = 0; i < p->count; i++) print_operations(p, &p->paths[i], file);
-    for (int i = 0; i < p->count; i++) print_kernels(&p->paths[i], file);
-    print_answers(answers, file);
+void markdown_report_print(const Bundle *b, FILE *file) {
+    print_head(b, file);
+    for (int64_t i = 0; i < b->paths_count; i++) print_phases(&b->paths[i], file);
+    for (int64_t i = 0; i < b->paths_count; i++) print_operations(b, &b->paths[i], file);
+    for (int64_t i = 0; i < b->paths_count; i++) print_kernels(&b->paths[i], file);
+    print_answers(b, file);
     fprintf(file, "\n## The profile, audited\n\n");
-    for (int i = 0; i < p->count; i++)
-        for (int64_t k = 0; k < p->paths[i].trace->finding_count; k++) {
-            const TraceFinding *finding = &p->paths[i].trace->findings[k];
-            fprintf(file, "- %s %s: %s: %s\n", finding->passed ? "passed" : "**FAILED**", p->paths[i].label,
+    for (int64_t i = 0; i < b->paths_count; i++)
+        for (int64_t k = 0; k < b->paths[i].audit_count; k++) {
+            const TraceFinding *finding = &b->paths[i].audit[k];
+            fprintf(file, "- %s %s: %s: %s\n", finding->passed ? "passed" : "**FAILED**", b->paths[i].label,
                     finding->name, finding->detail);
         }
 }

@@ -1,7 +1,7 @@
 /* markdown_report: a profile as a Markdown document. */
 #pragma once
 
-#include "report/questions.h"
+#include "report/bundle_schema.h"
 
 /* What ran where, the step and its phases, the longest operations and kernels, the answers, the audit. */
-void markdown_report_print(const Profile *profile, const Answers *answers, FILE *file);
+void markdown_report_print(const Bundle *bundle, FILE *file);

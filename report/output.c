@@ -1,48 +1,15 @@
 #include "report/output.h"
 
-#include "base/cores.h"
 #include "base/directories.h"
 #include "base/memory.h"
 #include "report/bundle.h"
 #include "report/chrome.h"
 #include "report/markdown_report.h"
 #include "report/page.h"
+#include "report/print.h"
 #include "report/text_file.h"
 
-#include <inttypes.h>
-
-/* ---- the terminal ---- */
-
-void profile_print_head(const char *label, const TraceRun *r, FILE *file) {
-    fprintf(file, "%s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s: %s%s%s; %s%s%s\n",
-            label ? label : "", label ? ": " : "", r->model, r->batch, r->seq, r->dtype, r->device,
-            source_name(r->source), *r->source_note ? ": " : "", r->source_note, r->step,
-            *r->step ? ", " : "", r->window);
-    if (r->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(r->cores_waited).text);
-}
-
-static void print_audit(const ProfilePath *path, FILE *file) {
-    const Trace *t = path->trace;
-    fprintf(file, "audit, %s\n", path->label);
-    for (int64_t i = 0; i < t->finding_count; i++)
-        fprintf(file, "  %-6s %s: %s\n", t->findings[i].passed ? "passed" : "FAILED", t->findings[i].name,
-                t->findings[i].detail);
-}
-
-void profile_print(const Profile *profile, const ProfileOptions *options, FILE *file) {
-    if (options->questions) {
-        Answers answers = questions_answer(profile);
-        for (int i = 0; i < profile->count; i++)
-            profile_print_head(profile->paths[i].label, &profile->paths[i].trace->run, file);
-        fprintf(file, "\n");
-        answers_print(&answers, file);
-        fprintf(file, "\n");
-        answers_free(&answers);
-    }
-    for (int i = 0; i < profile->count; i++) print_audit(&profile->paths[i], file);
-}
-
-/* ---- files ---- */
+#include <stdio.h>
 
 enum { FILE_NAME_BYTES = 256 };
 
@@ -60,27 +27,23 @@ static char *named(const char *folder, const char *stem, const char *label, cons
     return path_join(folder, name);
 }
 
-static Status write_bundle(const Profile *profile, const Answers *answers, const char *folder,
-                           const ProfileOptions *options) {
-    JsonWriter bundle = {0};
-    char *json = named(folder, "profiling_stats", NULL, options, ".json");
-    char *html = named(folder, "profile", NULL, options, ".html");
-    bundle_render(profile, answers, &bundle);
-    Status status = json_writer_save(&bundle, json);
-    if (!status) status = page_write(bundle.text, (int64_t)bundle.length, html);
-    json_writer_free(&bundle);
-    memory_free(json);
-    memory_free(html);
+static Status write_bundle(const Bundle *bundle, const char *folder, const ProfileOptions *options) {
+    JsonWriter text = {0};
+    OWNED char *json = named(folder, "profiling_stats", NULL, options, ".json");
+    OWNED char *html = named(folder, "profile", NULL, options, ".html");
+    fields_write(&text, bundle_fields, bundle);
+    Status status = json_writer_save(&text, json);
+    if (!status) status = page_write(text.text, (int64_t)text.length, html);
+    json_writer_free(&text);
     return status;
 }
 
-static Status write_report(const Profile *profile, const Answers *answers, const char *folder,
-                           const ProfileOptions *options) {
+static Status write_report(const Bundle *bundle, const char *folder, const ProfileOptions *options) {
     TextFile text;
     char name[FILE_NAME_BYTES];
     file_name("kernel_analysis_report", NULL, options, ".md", name);
     TRY(text_file_open(&text));
-    markdown_report_print(profile, answers, text.file);
+    markdown_report_print(bundle, text.file);
     return text_file_save(&text, folder, name);
 }
 
@@ -96,51 +59,78 @@ static Status write_traces(const Profile *profile, const char *folder, const Pro
 }
 
 /* The tables of a path, with its head, as Markdown. */
-static void print_all(const ProfilePath *path, const TableView *view, FILE *file) {
+static void print_all(const Bundle *b, const BundlePath *path, const TableView *view, FILE *file) {
     fprintf(file, "# ");
-    profile_print_head(path->label, &path->trace->run, file);
+    bundle_print_head(b, path, file);
     fprintf(file, "\n");
-    for (int i = 0; i < path->tables.count; i++) table_print_markdown(&path->tables.tables[i], view, file);
+    for (int64_t i = 0; i < path->tables_count; i++) table_print_markdown(&path->tables[i], view, file);
 }
 
-/* One table as CSV, or with NULL all as Markdown, into "LABEL_NAME.ENDING". */
-static Status write_table(const ProfilePath *path, const Table *table, const char *folder, const char *label,
-                          const TableView *view) {
-    TextFile text;
-    char name[128];
-    snprintf(name, sizeof name, "%s%s%s%s", label ? label : "", label ? "_" : "", table ? table->key : "all",
-             table ? ".csv" : ".md");
-    TRY(text_file_open(&text));
-    if (table)
-        table_print_csv(table, text.file);
-    else
-        print_all(path, view, text.file);
-    return text_file_save(&text, folder, name);
+/* "naive_operations.csv" into `text`, which is saved. */
+static Status save_table(TextFile *text, const char *folder, const char *label, const char *key,
+                         const char *ending) {
+    char name[FILE_NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s%s%s", label ? label : "", label ? "_" : "", key, ending);
+    return text_file_save(text, folder, name);
 }
 
 /* A file for each table, tables/operations.csv, and all in tables/all.md; of two paths
  * tables/naive_operations.csv. */
-static Status write_tables(const Profile *profile, const char *folder, const ProfileOptions *options) {
-    char *tables = named(folder, "tables", NULL, options, "");
-    Status status = directory_make(tables);
-    for (int i = 0; i < profile->count && !status; i++) {
-        const ProfilePath *path = &profile->paths[i];
-        const char *label = profile->count > 1 ? path->label : NULL;
-        for (int k = 0; k < path->tables.count && !status; k++)
-            status = write_table(path, &path->tables.tables[k], tables, label, &options->view);
-        if (!status) status = write_table(path, NULL, tables, label, &options->view);
+static Status write_tables(const Bundle *b, const char *folder, const ProfileOptions *options) {
+    OWNED char *tables = named(folder, "tables", NULL, options, "");
+    TextFile text;
+    TRY(directory_make(tables));
+    for (int64_t i = 0; i < b->paths_count; i++) {
+        const BundlePath *path = &b->paths[i];
+        const char *label = b->paths_count > 1 ? path->label : NULL;
+        for (int64_t k = 0; k < path->tables_count; k++) {
+            TRY(text_file_open(&text));
+            table_print_csv(&path->tables[k], text.file);
+            TRY(save_table(&text, tables, label, path->tables[k].key, ".csv"));
+        }
+        TRY(text_file_open(&text));
+        print_all(b, path, &options->view, text.file);
+        TRY(save_table(&text, tables, label, "all", ".md"));
     }
-    memory_free(tables);
+    return OK;
+}
+
+static Status write_files(const Profile *profile, const Bundle *bundle, const ProfileOptions *options,
+                          const char *folder) {
+    TRY(directory_make(folder));
+    TRY(write_bundle(bundle, folder, options));
+    TRY(write_report(bundle, folder, options));
+    TRY(write_traces(profile, folder, options));
+    return write_tables(bundle, folder, options);
+}
+
+static void print(const Bundle *bundle, const ProfileOptions *options, FILE *file) {
+    if (!options->questions) bundle_print_tables(bundle, &options->view, file);
+    fputc('\n', file);
+    if (options->questions) bundle_print_questions(bundle, file);
+    bundle_print_audit(bundle, file);
+}
+
+Status report_profile(const Profile *profile, const ProfileOptions *options, const char *folder, FILE *file) {
+    MadeBundle made;
+    Answers answers = questions_answer(profile);
+    bundle_make(profile, &answers, options, &made);
+    if (file) print(&made.bundle, options, file);
+    Status status = *folder ? write_files(profile, &made.bundle, options, folder) : OK;
+    bundle_unmake(&made);
+    answers_free(&answers);
     return status;
 }
 
-Status profile_write(const Profile *profile, const char *folder, const ProfileOptions *options) {
-    TRY(directory_make(folder));
-    Answers answers = questions_answer(profile);
-    Status status = write_bundle(profile, &answers, folder, options);
-    if (!status) status = write_report(profile, &answers, folder, options);
-    if (!status) status = write_traces(profile, folder, options);
-    if (!status) status = write_tables(profile, folder, options);
-    answers_free(&answers);
-    return status;
+void report_timed(const Trace *trace, const char *label, const ProfileOptions *options, FILE *file) {
+    Tables tables;
+    tables_make(&(Figures){.trace = trace}, options->names, &tables);
+    fputc('\n', file);
+    run_print_head(label, &trace->run, file);
+    for (int i = 0; i < tables.count; i++) {
+        table_arrange(&tables.tables[i], &options->view);
+        fputc('\n', file);
+        table_print_text(&tables.tables[i], &options->view, file);
+    }
+    tables_free(&tables);
 }

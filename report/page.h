@@ -6,5 +6,5 @@
 
 #include <stdint.h>
 
-/* Writes the page of a bundle's text, which bundle_render made or bundle_parse has checked. */
+/* Writes the page of a bundle's text, which was made here, or which bundle_parse has checked. */
 CHECKED Status page_write(const char *bundle, int64_t length, const char *path);

@@ -3,13 +3,12 @@
 #pragma once
 
 #include "report/figures.h"
-#include "report/tables.h"
+#include "report/table.h"
 
 typedef struct {
     const char *label; // "naive", "fused"; "mixed": some operations ran in one form and some in the other
     Trace *trace;
     Figures figures;
-    Tables tables;
 } ProfilePath;
 
 typedef struct {

@@ -17,7 +17,6 @@ typedef struct {
 
 /* Answers all seven; of a profile with two paths, for each. To be freed with answers_free. */
 Answers questions_answer(const Profile *profile);
-void answers_print(const Answers *answers, FILE *file);
 void answers_free(Answers *answers);
 
 /* ---- for those that answer ---- */

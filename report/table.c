@@ -105,10 +105,4 @@ static void sort(Table *table, int column) {
 void table_arrange(Table *table, const TableView *view) {
     int column = view->sort && *view->sort ? table_column(table, view->sort) : -1;
     if (column >= 0 && table->rows > 1) sort(table, column);
-    if (!view->limit || table->rows <= view->limit) return;
-    int64_t left_out = table->rows - view->limit;
-    for (int64_t row = view->limit; row < table->rows; row++)
-        for (int i = 0; i < table->column_count; i++) free_text(table, row, i);
-    table->rows = view->limit;
-    table_note(table, "%lld more row%s left out (--limit)", (long long)left_out, left_out == 1 ? "" : "s");
 }

@@ -1,7 +1,6 @@
 /* table: rows and columns of a report, and their forms: text for terminals, Markdown, JSON, CSV. */
 #pragma once
 
-#include "base/json_writer.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -37,7 +36,7 @@ typedef enum { UNIT_AUTO, UNIT_SECONDS, UNIT_MILLISECONDS, UNIT_MICROSECONDS, UN
 /* How a table is to be shown. */
 typedef struct {
     TimeUnit unit;
-    int64_t limit;    // rows at most; 0: all
+    int64_t limit;    // rows of text at most; 0: all
     const char *sort; // key of a column; NULL or "": as the table is. Numbers fall, texts rise
     bool full_names;  // in text, names are otherwise cut to about 55 bytes
     int width;        // of text; the last columns that it has no room for are named below. 0: any
@@ -46,12 +45,14 @@ typedef struct {
 typedef struct {
     const char *key, *title; // "operations", "Operations"
     const TableColumn *columns;
-    int column_count;
+    int64_t column_count;
     Cell *cells; // (rows, columns)
     int64_t rows, room;
     char **notes; // lines of the footer
     int64_t note_count, note_room;
 } Table;
+
+enum { TABLE_COLUMNS_MOST = 32 };
 
 /* An empty table; `columns` must live as long as it does. TABLE("kernels", "Kernels", columns) counts an
  * array. */
@@ -73,16 +74,13 @@ void table_note(Table *table, const char *format, ...) __attribute__((format(pri
 /* The column with this key, which --sort may name; -1: none. */
 int table_column(const Table *table, const char *key);
 
-/* Sorts and cuts the rows as `view` says; a note tells how many were left out. */
+/* Sorts the rows as `view` says. */
 void table_arrange(Table *table, const TableView *view);
 
 /* `view` gives units and the length of names; NULL: automatic. */
 void table_print_text(const Table *table, const TableView *view, FILE *file);
 void table_print_markdown(const Table *table, const TableView *view, FILE *file);
 void table_print_csv(const Table *table, FILE *file);
-/* {"key":..., "title":..., "columns":[{"key","title","kind"}...], "rows":[[...]...], "notes":[...]} */
-void table_write_json(const Table *table, JsonWriter *writer);
-
 /* Text of at most so many bytes: a bar would end a cell, and < and * are Markdown's own. */
 void markdown_print(const char *text, int most, FILE *file);
 

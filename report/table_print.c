@@ -1,5 +1,6 @@
 #include "report/table.h"
 
+#include "base/json_writer.h"
 #include "base/memory.h"
 
 #include <limits.h>
@@ -105,14 +106,16 @@ static void print_padded(const char *text, int width, bool left, bool last, FILE
     fputs(last ? "\n" : "  ", file);
 }
 
-enum { COLUMNS_MOST = 32 };
+static int64_t shown_rows(const Table *table, const TableView *view) {
+    return view && view->limit && view->limit < table->rows ? view->limit : table->rows;
+}
 
 /* Of each column; gives how many of them fit. */
-static int measure_columns(const Table *table, const TableView *view, int widths[COLUMNS_MOST]) {
+static int measure_columns(const Table *table, const TableView *view, int widths[TABLE_COLUMNS_MOST]) {
     int columns = table->column_count, fit = 0, room = view && view->width ? view->width : INT_MAX;
     char text[NAME_BYTES];
     for (int i = 0; i < columns; i++) widths[i] = (int)strlen(table->columns[i].title);
-    for (int64_t row = 0; row < table->rows; row++)
+    for (int64_t row = 0; row < shown_rows(table, view); row++)
         for (int i = 0; i < columns; i++) {
             cell_text(table, view, row, i, text);
             int length = (int)strlen(text);
@@ -147,15 +150,16 @@ static void name_columns(const Table *table, int first, const TableView *view, F
 }
 
 void table_print_text(const Table *table, const TableView *view, FILE *file) {
-    int widths[COLUMNS_MOST], columns = measure_columns(table, view, widths);
+    int widths[TABLE_COLUMNS_MOST], columns = measure_columns(table, view, widths);
     char text[NAME_BYTES];
+    const int64_t rows = shown_rows(table, view), left_out = table->rows - rows;
     fprintf(file, "%s\n", table->title);
     print_line(widths, columns, file);
     for (int i = 0; i < columns; i++)
         print_padded(table->columns[i].title, widths[i], table->columns[i].kind == CELL_TEXT,
                      i + 1 == columns, file);
     print_line(widths, columns, file);
-    for (int64_t row = 0; row < table->rows; row++)
+    for (int64_t row = 0; row < rows; row++)
         for (int i = 0; i < columns; i++) {
             cell_text(table, view, row, i, text);
             print_padded(text, widths[i], table->columns[i].kind == CELL_TEXT, i + 1 == columns, file);
@@ -163,6 +167,10 @@ void table_print_text(const Table *table, const TableView *view, FILE *file) {
     print_line(widths, columns, file);
     name_columns(table, columns, view, file);
     for (int64_t i = 0; i < table->note_count; i++) print_note(table->notes[i], view, file);
+    if (!left_out) return;
+    snprintf(text, sizeof text, "%lld more row%s left out (--limit)", (long long)left_out,
+             left_out == 1 ? "" : "s");
+    print_note(text, view, file);
 }
 
 /* ---- Markdown ---- */
@@ -199,7 +207,7 @@ void table_print_markdown(const Table *table, const TableView *view, FILE *file)
     if (table->note_count) fputc('\n', file);
 }
 
-/* ---- CSV (RFC 4180) and JSON ---- */
+/* ---- CSV (RFC 4180) ---- */
 
 static void print_quoted(const char *text, FILE *file) {
     if (!strpbrk(text, ",\"\r\n")) {
@@ -229,44 +237,4 @@ void table_print_csv(const Table *table, FILE *file) {
             }
             fputc(i + 1 < table->column_count ? ',' : '\n', file);
         }
-}
-
-static void write_columns(const Table *table, JsonWriter *writer) {
-    static const char *const kinds[] = {
-        [CELL_TEXT] = "text",  [CELL_COUNT] = "count",          [CELL_NUMBER] = "number",
-        [CELL_TIME] = "ns",    [CELL_BYTES] = "bytes",          [CELL_SHARE] = "share",
-        [CELL_FLOPS] = "flop", [CELL_FLOP_RATE] = "flop_per_s", [CELL_BYTE_RATE] = "bytes_per_s"};
-    json_member_open(writer, "columns", '[');
-    for (int i = 0; i < table->column_count; i++) {
-        json_write_open(writer, '{');
-        json_member_text(writer, "key", table->columns[i].key);
-        json_member_text(writer, "title", table->columns[i].title);
-        json_member_text(writer, "kind", kinds[table->columns[i].kind]);
-        json_write_close(writer, '}');
-    }
-    json_write_close(writer, ']');
-}
-
-void table_write_json(const Table *table, JsonWriter *writer) {
-    json_write_open(writer, '{');
-    json_member_text(writer, "key", table->key);
-    json_member_text(writer, "title", table->title);
-    write_columns(table, writer);
-    json_member_open(writer, "rows", '[');
-    for (int64_t row = 0; row < table->rows; row++) {
-        json_write_open(writer, '[');
-        for (int i = 0; i < table->column_count; i++) {
-            const Cell *cell = &table->cells[row * table->column_count + i];
-            if (table->columns[i].kind == CELL_TEXT)
-                json_write_text(writer, cell->text);
-            else
-                json_write_number(writer, cell->number);
-        }
-        json_write_close(writer, ']');
-    }
-    json_write_close(writer, ']');
-    json_member_open(writer, "notes", '[');
-    for (int64_t i = 0; i < table->note_count; i++) json_write_text(writer, table->notes[i]);
-    json_write_close(writer, ']');
-    json_write_close(writer, '}');
 }

@@ -24,19 +24,19 @@ void tables_make(const Figures *f, unsigned names, Tables *all) {
     all->count = (int)(next - all->tables);
     if (!t->count) return;
     if (t->run.validation_count) *next++ = table_validation(t);
-    *next++ = table_categories(t);
+    *next++ = table_categories(f);
     *next++ = table_work(f);
-    *next++ = table_kernels(t, names);
+    *next++ = table_kernels(f, names);
     *next++ = table_copies(t);
     *next++ = table_ranges(t);
     *next++ = table_user_defined(t);
     *next++ = table_distribution(t);
     if (t->run.ranks > 1) *next++ = table_communication(t);
-    *next++ = table_memory(t);
+    *next++ = table_memory(f);
     *next++ = table_timeline(t);
     *next++ = table_tensors(t);
     *next++ = table_sources(t);
-    if (has_latency(t)) *next++ = table_latency(t, names);
+    if (has_latency(t)) *next++ = table_latency(f, names);
     all->count = (int)(next - all->tables);
 }
 

@@ -18,14 +18,14 @@ enum { TIMED_COLUMNS = 12 }; // and the name before them
 
 Table table_operations(const Trace *trace, unsigned names);
 Table table_operations_by_shape(const Trace *trace); // by PyTorch's names
-Table table_kernels(const Trace *trace, unsigned names);
-Table table_latency(const Trace *trace, unsigned names);
+Table table_kernels(const Figures *figures, unsigned names);
+Table table_latency(const Figures *figures, unsigned names);
 Table table_copies(const Trace *trace);
 Table table_torch(const Trace *trace); // all columns, by time on the device
 Table table_operators(const Trace *trace);
 Table table_ranges(const Trace *trace);
 Table table_user_defined(const Trace *trace);
-Table table_categories(const Trace *trace);
+Table table_categories(const Figures *figures);
 Table table_sources(const Trace *trace);
 Table table_device(const Trace *trace);
 Table table_overview(const Trace *trace);
@@ -35,6 +35,6 @@ Table table_communication(const Trace *trace);
 Table table_perf(const Trace *trace);
 Table table_validation(const Trace *trace);
 Table table_work(const Figures *figures);
-Table table_memory(const Trace *trace);
+Table table_memory(const Figures *figures);
 Table table_timeline(const Trace *trace);
 Table table_tensors(const Trace *trace);

@@ -1,5 +1,4 @@
 /* Kernels, copies and fills. */
-#include "report/kernel_name.h"
 #include "report/tables_internal.h"
 
 #include "base/memory.h"
@@ -7,85 +6,22 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows by name, the times of each, and an event of each that shows what it looks like. */
-typedef struct {
-    int64_t *example; // (room) the longest event
-    int64_t count, room;
-    RowValues values, queued; // queued: from the call that launched it to its begin
-    Stats *stats, *queues;
-} Rows;
-
-static void rows_free(Rows *rows) {
-    memory_free(rows->example);
-    memory_free(rows->stats);
-    memory_free(rows->queues);
-}
-
-/* The row of an event's name. */
-static int64_t row_of(Rows *rows, const Trace *t, int64_t event) {
-    int64_t row = 0;
-    while (row < rows->count && t->events[rows->example[row]].name != t->events[event].name) row++;
-    if (row < rows->count) return row;
-    rows->example = memory_grow(rows->example, &rows->room, rows->count + 1, sizeof *rows->example);
-    rows->example[rows->count] = event;
-    return rows->count++;
-}
-
-/* Adds an event to the row of its name, which it gives. */
-static int64_t rows_add(Rows *rows, const Trace *t, int64_t event) {
-    const TraceEvent *e = &t->events[event];
-    int64_t row = row_of(rows, t, event);
-    if (trace_length(e) > trace_length(&t->events[rows->example[row]])) rows->example[row] = event;
-    if (e->launch >= 0)
-        row_values_add(&rows->queued, row, fmax(0, (double)(e->begin - t->events[e->launch].begin)));
-    row_values_add(&rows->values, row, (double)trace_length(e));
-    return row;
-}
-
-static void rows_finish(Rows *rows) {
-    rows->queues = row_values_stats(&rows->queued, rows->count);
-    rows->stats = row_values_stats(&rows->values, rows->count);
-}
-
 /* ---- kernels ---- */
 
-/* An operation and pass that a kernel served. */
-typedef struct {
-    const TraceEvent *example;
-    double ns;
-} Served;
-
-/* What the kernel `name` served most, and how many others. */
-static void serves(const Trace *t, const char *name, char text[2 * LABEL_BYTES]) {
-    enum { SERVED_MOST = 64 };
-    Served served[SERVED_MOST] = {{0}}, most = {0};
-    int count = 0;
-    char label[LABEL_BYTES] = "-";
-    for (int64_t i = 0; i < t->count; i++) {
-        const TraceEvent *e = &t->events[i], *other;
-        if (e->kind != TRACE_KERNEL || e->name != name || !e->operation || !trace_in_step(e)) continue;
-        int at = 0;
-        for (; at < count; at++) {
-            other = served[at].example;
-            if (e->pass == other->pass && strcmp(e->operation, other->operation) == 0) break;
-        }
-        if (at == SERVED_MOST) continue;
-        count += at == count;
-        served[at] = (Served){e, served[at].ns + (double)trace_length(e)};
-    }
-    for (int i = 0; i < count; i++)
-        if (served[i].ns > most.ns || !most.example) most = served[i];
-    if (count) operation_label(most.example, label);
-    if (count > 1)
-        snprintf(text, 2 * LABEL_BYTES, "%s and %d more", label, count - 1);
-    else
-        snprintf(text, 2 * LABEL_BYTES, "%s", label);
+/* What the kernel served most, and how many others. */
+static void say_served(const KernelRow *k, char text[2 * LABEL_BYTES]) {
+    const KernelServed *most = k->served;
+    for (int64_t i = 1; i < k->served_count; i++)
+        if (k->served[i].ns > most->ns) most = &k->served[i];
+    snprintf(text, 2 * LABEL_BYTES, most ? "%s %s" : "-", most ? most->operation : "",
+             most ? pass_name(most->pass) : "");
+    size_t used = strlen(text);
+    if (k->served_count > 1)
+        snprintf(text + used, 2 * LABEL_BYTES - used, " and %d more", (int)k->served_count - 1);
 }
 
-static void set_kernel_name(Table *table, const char *name, unsigned names) {
-    char label[KERNEL_NAME_BYTES];
-    kernel_label(name, label);
-    table_set_text(table, 0, names & NAMES_FULL ? name : label);
+static const char *shown_name(const KernelRow *k, unsigned names) {
+    return names & NAMES_FULL ? k->name : k->label;
 }
 
 static void set_shape(Table *table, int column, const KernelShape *k) {
@@ -98,42 +34,30 @@ static void set_shape(Table *table, int column, const KernelShape *k) {
     TABLE_SET(table, column + 2, k->registers, (double)k->shared_static + k->shared_dynamic, k->occupancy);
 }
 
-/* Sums over all kernels, over everything on the device, and of the steps. */
-typedef struct {
-    double kernels, device, wall;
-} Wholes;
-
-static void add_kernel(const Trace *t, unsigned names, const Rows *rows, int64_t row, Wholes whole,
-                       Table *table) {
-    const TraceEvent *e = &t->events[rows->example[row]];
-    const Stats *s = &rows->stats[row], *queue = &rows->queues[row];
-    char served[2 * LABEL_BYTES], decoded[KERNEL_NAME_BYTES];
-    kernel_decode(e->name, decoded);
-    serves(t, e->name, served);
-    table_add_row(table);
-    set_kernel_name(table, e->name, names);
-    table_set_text(table, 1, served);
-    TABLE_SET(table, 2, share_of(s->total, whole.kernels), s->total, (double)s->count, s->mean, s->median,
-              s->least, s->most, s->deviation);
-    set_shape(table, 10, &e->kernel);
-    if (queue->count) table_set(table, 15, queue->median);
-    TABLE_SET(table, 16, share_of(s->total, whole.device), share_of(s->total, whole.wall));
-    table_set_text(table, 18, decoded);
-}
-
-static void fill_kernels(const Trace *t, unsigned names, Rows *rows, Table *table) {
-    Wholes whole = {0, trace_device_ns(t), trace_steps_ns(t)};
-    for (int64_t i = 0; i < t->count; i++)
-        if (t->events[i].kind == TRACE_KERNEL && trace_in_step(&t->events[i])) {
-            rows_add(rows, t, i);
-            whole.kernels += (double)trace_length(&t->events[i]);
-        }
-    rows_finish(rows);
-    for (int64_t i = 0; i < rows->count; i++) add_kernel(t, names, rows, i, whole, table);
+static void fill_kernels(const Figures *f, unsigned names, Table *table) {
+    double kernels = 0, device = trace_device_ns(f->trace), wall = trace_steps_ns(f->trace);
+    for (int64_t i = 0; i < f->kernel_count; i++)
+        if (f->kernels[i].kind == TRACE_KERNEL) kernels += f->kernels[i].times.total;
+    for (int64_t i = 0; i < f->kernel_count; i++) {
+        const KernelRow *k = &f->kernels[i];
+        const Stats *s = &k->times;
+        char served[2 * LABEL_BYTES];
+        if (k->kind != TRACE_KERNEL) continue;
+        say_served(k, served);
+        table_add_row(table);
+        table_set_text(table, 0, shown_name(k, names));
+        table_set_text(table, 1, served);
+        TABLE_SET(table, 2, share_of(s->total, kernels), s->total, (double)s->count, s->mean, s->median,
+                  s->least, s->most, s->deviation);
+        set_shape(table, 10, &k->longest->kernel);
+        if (k->queued.count) table_set(table, 15, k->queued.median);
+        TABLE_SET(table, 16, share_of(s->total, device), share_of(s->total, wall));
+        table_set_text(table, 18, k->decoded);
+    }
     table_arrange(table, &(TableView){.sort = "total_ns"});
 }
 
-Table table_kernels(const Trace *t, unsigned names) {
+Table table_kernels(const Figures *f, unsigned names) {
     static const TableColumn columns[] = {{"name", "Kernel", CELL_TEXT},
                                           {"operation", "Operation", CELL_TEXT},
                                           {"share", "Time %", CELL_SHARE},
@@ -163,11 +87,9 @@ Table table_kernels(const Trace *t, unsigned names) {
         [SOURCE_CLOCK] =
             "On the CPU a kernel is a library's call, or a primitive that makes none: it has no grid, "
             "block, registers, occupancy or queue."};
-    Rows rows = {0};
     Table table = TABLE("kernels", "Kernels", columns);
-    fill_kernels(t, names, &rows, &table);
-    rows_free(&rows);
-    table_note(&table, "%s", notes[t->run.source]);
+    fill_kernels(f, names, &table);
+    table_note(&table, "%s", notes[f->trace->run.source]);
     return table;
 }
 
@@ -175,7 +97,7 @@ Table table_kernels(const Trace *t, unsigned names) {
 
 /* How long kernels wait between the host and the device, where CUPTI was asked for it (--profile-latency):
  * from the call to the command buffer, in it, and from its submission to the kernel's start. */
-Table table_latency(const Trace *t, unsigned names) {
+Table table_latency(const Figures *f, unsigned names) {
     static const TableColumn columns[] = {{"name", "Kernel", CELL_TEXT},
                                           {"instances", "Instances", CELL_COUNT},
                                           {"called_ns", "Call to queue", CELL_TIME},
@@ -185,29 +107,30 @@ Table table_latency(const Trace *t, unsigned names) {
                                           {"submitted_ns", "To its begin", CELL_TIME},
                                           {"submitted_most_ns", "Maximum", CELL_TIME}};
     enum { CALLED, BUFFERED, SUBMITTED, WAITS };
-    Rows rows = {0};
     RowValues waits[WAITS] = {{0}};
     Stats *stats[WAITS];
     Table table = TABLE("latency", "Launch latency", columns);
-    for (int64_t i = 0; i < t->count; i++) {
-        const TraceEvent *e = &t->events[i];
+    for (int64_t i = 0; i < f->trace->count; i++) {
+        const TraceEvent *e = &f->trace->events[i];
         if (e->kind != TRACE_KERNEL || !e->queued || !e->submitted || !trace_in_step(e)) continue;
-        int64_t row = row_of(&rows, t, i);
+        int64_t row = figures_kernel(f, e);
+        if (row < 0) continue;
         if (e->launch >= 0)
-            row_values_add(&waits[CALLED], row, fmax(0, (double)(e->queued - t->events[e->launch].begin)));
+            row_values_add(&waits[CALLED], row,
+                           fmax(0, (double)(e->queued - f->trace->events[e->launch].begin)));
         row_values_add(&waits[BUFFERED], row, fmax(0, (double)(e->submitted - e->queued)));
         row_values_add(&waits[SUBMITTED], row, fmax(0, (double)(e->begin - e->submitted)));
     }
-    for (int i = 0; i < WAITS; i++) stats[i] = row_values_stats(&waits[i], rows.count);
-    for (int64_t row = 0; row < rows.count; row++) {
+    for (int i = 0; i < WAITS; i++) stats[i] = row_values_stats(&waits[i], f->kernel_count);
+    for (int64_t row = 0; row < f->kernel_count; row++) {
+        if (!stats[BUFFERED][row].count) continue;
         table_add_row(&table);
-        set_kernel_name(&table, t->events[rows.example[row]].name, names);
+        table_set_text(&table, 0, shown_name(&f->kernels[row], names));
         table_set(&table, 1, (double)stats[BUFFERED][row].count);
         for (int i = 0; i < WAITS; i++)
             if (stats[i][row].count) TABLE_SET(&table, 2 + 2 * i, stats[i][row].median, stats[i][row].most);
     }
     for (int i = 0; i < WAITS; i++) memory_free(stats[i]);
-    rows_free(&rows);
     table_note(&table,
                "Medians: from the host's call until the kernel is in the command buffer, in the buffer, "
                "and from its submission to its start.");

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- operations ---- */
@@ -250,7 +251,7 @@ Table table_torch(const Trace *t) {
 
 /* ---- categories ---- */
 
-Table table_categories(const Trace *t) {
+Table table_categories(const Figures *f) {
     static const TableColumn columns[] = {{"category", "Category", CELL_TEXT},
                                           {"device_ns", "Device time", CELL_TIME},
                                           {"share", "Share", CELL_SHARE},
@@ -261,16 +262,14 @@ Table table_categories(const Trace *t) {
                                           {"other_ns", "Optimizer, others", CELL_TIME},
                                           {"events", "Kernels and copies", CELL_COUNT}};
     enum { FORWARD, BACKWARD, OTHER, PARTS };
-    double ns[CATEGORY_COUNT][PARTS] = {{0}}, events[CATEGORY_COUNT] = {0}, sums[PARTS] = {0};
-    for (int64_t i = 0; i < t->count; i++) {
-        const TraceEvent *e = &t->events[i];
-        if (!trace_on_device(e) || !trace_in_step(e)) continue;
-        int part = e->phase == PHASE_FORWARD ? FORWARD : e->phase == PHASE_BACKWARD ? BACKWARD : OTHER;
-        if (e->operation && part != OTHER) part = e->pass == PASS_BACKWARD ? BACKWARD : FORWARD;
-        ns[e->category][part] += (double)trace_length(e);
-        sums[part] += (double)trace_length(e);
-        events[e->category]++;
-    }
+    double ns[CATEGORY_COUNT][PARTS] = {{0}}, sums[PARTS] = {0};
+    for (int p = 0; p < PHASE_COUNT; p++)
+        for (int c = 0; c < CATEGORY_COUNT; c++) {
+            int part = p == PHASE_FORWARD ? FORWARD : p == PHASE_BACKWARD ? BACKWARD : OTHER;
+            double all = round((double)f->steps * f->phases[p].categories[c]); // whole nanoseconds
+            ns[c][part] += all;
+            sums[part] += all;
+        }
     Table table = TABLE("categories", "Categories", columns);
     for (int i = 0; i < CATEGORY_COUNT; i++) {
         double forward = ns[i][FORWARD], backward = ns[i][BACKWARD], other = ns[i][OTHER];
@@ -279,7 +278,7 @@ Table table_categories(const Trace *t) {
         TABLE_SET(&table, 1, forward + backward + other,
                   share_of(forward + backward + other, sums[FORWARD] + sums[BACKWARD] + sums[OTHER]), forward,
                   share_of(forward, sums[FORWARD]), backward, share_of(backward, sums[BACKWARD]), other,
-                  events[i]);
+                  f->events[i]);
     }
     return table;
 }

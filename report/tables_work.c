@@ -105,42 +105,30 @@ Table table_work(const Figures *f) {
 
 /* ---- memory ---- */
 
+Table table_memory(const Figures *f) {
+    static const TableColumn columns[] = {{"class", "Memory", CELL_TEXT},
+                                          {"at_peak_bytes", "At the peak", CELL_BYTES},
+                                          {"share", "Share", CELL_SHARE},
+                                          {"own_peak_bytes", "Its own peak", CELL_BYTES}};
+    Table table = TABLE("memory", "Memory", columns);
+    for (int k = 0; k < MEMORY_CLASS_COUNT; k++) {
+        if (!f->own_peaks[k]) continue;
+        double bytes = (double)f->peak_classes[k];
+        table_add_row(&table);
+        table_set_text(&table, 0, memory_class_name((MemoryClass)k));
+        TABLE_SET(&table, 1, bytes, share_of(bytes, (double)f->peak_bytes), (double)f->own_peaks[k]);
+    }
+    table_note(&table, "peak %.2f MiB, %.3f ms after the start of the first recorded step",
+               (double)f->peak_bytes / 1048576, 1e-6 * (double)f->peak_at);
+    return table;
+}
+
 /* Walks the samples; `held` are the classes after sample i. */
 static int64_t apply(const Trace *t, int64_t i, int64_t held[MEMORY_CLASS_COUNT]) {
     int64_t sum = 0;
     held[t->memory[i].class_] = t->memory[i].bytes;
     for (int k = 0; k < MEMORY_CLASS_COUNT; k++) sum += held[k];
     return sum;
-}
-
-Table table_memory(const Trace *t) {
-    static const TableColumn columns[] = {{"class", "Memory", CELL_TEXT},
-                                          {"at_peak_bytes", "At the peak", CELL_BYTES},
-                                          {"share", "Share", CELL_SHARE},
-                                          {"own_peak_bytes", "Its own peak", CELL_BYTES}};
-    int64_t held[MEMORY_CLASS_COUNT] = {0}, own[MEMORY_CLASS_COUNT] = {0}, at_peak[MEMORY_CLASS_COUNT] = {0};
-    int64_t peak = 0, when = 0, start = 0;
-    for (int64_t i = t->count - 1; i >= 0; i--)
-        if (t->events[i].kind == TRACE_STEP) start = t->events[i].begin;
-    for (int64_t i = 0; i < t->memory_count; i++) {
-        int64_t sum = apply(t, i, held), bytes = t->memory[i].bytes;
-        MemoryClass class_ = t->memory[i].class_;
-        own[class_] = bytes > own[class_] ? bytes : own[class_];
-        if (sum <= peak) continue;
-        peak = sum;
-        when = t->memory[i].at;
-        memcpy(at_peak, held, sizeof at_peak);
-    }
-    Table table = TABLE("memory", "Memory", columns);
-    for (int k = 0; k < MEMORY_CLASS_COUNT; k++) {
-        if (!own[k]) continue;
-        table_add_row(&table);
-        table_set_text(&table, 0, memory_class_name((MemoryClass)k));
-        TABLE_SET(&table, 1, (double)at_peak[k], share_of((double)at_peak[k], (double)peak), (double)own[k]);
-    }
-    table_note(&table, "peak %.2f MiB, %.3f ms after the start of the first recorded step",
-               (double)peak / 1048576, 1e-6 * (double)(when - start));
-    return table;
 }
 
 /* The fullest moment of each part of the first step. */

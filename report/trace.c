@@ -182,7 +182,7 @@ static double tokens_at(const TraceRun *run, const double *tokens, int64_t count
 }
 
 const char *trace_unit(const TraceRun *run) {
-    return run->unit ? run->unit : "tokens";
+    return run->unit && *run->unit ? run->unit : "tokens";
 }
 
 double trace_step_tokens(const TraceRun *run, int64_t i) {

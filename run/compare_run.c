@@ -3,7 +3,6 @@
 #include "base/cores.h"
 #include "base/files.h"
 #include "base/memory.h"
-#include "base/stats.h"
 
 #include <stdio.h>
 
@@ -127,12 +126,8 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
     double *all = memory_array((size_t)COMPARE_ROUNDS * FORM_COUNT, sizeof *all);
     for (int form = 0; form < FORM_COUNT; form++) times[form] = all + form * COMPARE_ROUNDS;
     Status status = rounds(t, o, s, NULL, times);
-    for (int form = 0; form < FORM_COUNT && !status; form++) {
-        PathTimes *p = &c->paths[form];
-        p->step_ms = median(times[form], COMPARE_ROUNDS); // sorts
-        p->step_low = times[form][0];
-        p->step_high = times[form][COMPARE_ROUNDS - 1];
-    }
+    for (int form = 0; form < FORM_COUNT && !status; form++)
+        c->paths[form].step = stats_make(times[form], COMPARE_ROUNDS);
     memory_free(all);
     return status;
 }

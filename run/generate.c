@@ -47,12 +47,12 @@ static Tensor tokens_view(const Generator *g, int64_t count) {
 }
 
 /* The logits of the last of `count` tokens that lie in g->tokens. */
-static Status run_stack(Ctx *ctx, Generator *g, int64_t count) {
+static Status run_stack(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
     if (count == 1 && g->cached)
-        return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), &g->cache,
+        return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), cache,
                                   g->logits);
     const DeviceBatch inputs = {.tokens = tokens_view(g, count)};
-    TRY(transformer_forward(ctx, g->model, &inputs, g->cached ? &g->cache : NULL));
+    TRY(transformer_forward(ctx, g->model, &inputs, g->cached ? cache : NULL));
     Tensor hidden = g->model->hidden;
     int64_t C = tensor_width(hidden);
     Tensor last = tensor_elements(hidden, (count - 1) * C, shape2(1, C));
@@ -65,25 +65,25 @@ static int64_t pass_most(const Generator *g) {
 }
 
 /* The same where nothing outlives the pass. */
-static Status run(Ctx *ctx, Generator *g, int64_t count) {
+static Status run(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
     bool training = ctx->training;
     Arena *saved = &ctx->arenas[ARENA_SAVED];
     ArenaMark mark = arena_mark(saved);
     ctx->training = false;
-    TRY(run_stack(ctx, g, count));
+    TRY(run_stack(ctx, g, count, cache));
     arena_release(saved, mark);
     ctx->training = training;
     return OK;
 }
 
-/* The logits behind history[first, length): without a cache first is 0. */
-static Status read_tokens(Ctx *ctx, Generator *g, int64_t first) {
-    for (int64_t count; first < g->length; first += count) {
+/* The logits behind the text: reads what the cache lacks of it, without a cache all. */
+static Status read_text(Ctx *ctx, Generator *g) {
+    for (int64_t first = g->cache.length, count; first < g->length; first += count) {
         int64_t left = g->length - first, most = pass_most(g);
         count = left < most ? left : most;
         TRY(ctx->device->upload(ctx->device, g->tokens.data, g->history + first,
                                 (size_t)count * sizeof *g->history));
-        TRY(run(ctx, g, count));
+        TRY(run(ctx, g, count, &g->cache));
     }
     return OK;
 }
@@ -111,18 +111,18 @@ typedef struct {
     SampleRule rule;
 } Step;
 
-/* From the token that the last step has drawn to the next: can be captured. Where the host counts, it
- * takes the last step of a window, which is the longest. */
+/* From the token that the last step has drawn to the next: can be captured, so that the device counts for
+ * itself. The host takes it for the last step of a window, which is the longest. */
 static Status step_work(Ctx *ctx, void *program) {
     const Step *step = program;
     Generator *g = step->generator;
-    g->cache.length = g->window - 1;
-    g->cache.length_on_device = g->position;
+    Cache cache = g->cache;
+    cache.length = g->window - 1;
+    cache.length_on_device = g->position;
     scope_begin_phase(ctx, PHASE_FORWARD);
-    TRY(run(ctx, g, 1));
+    TRY(run(ctx, g, 1, &cache));
     TRY(draw(ctx, g, step->rule));
     scope_end(ctx);
-    g->cache.length_on_device = (Tensor){0};
     return OK;
 }
 
@@ -134,8 +134,7 @@ static Status begin_window(Ctx *ctx, Generator *g, const Sampler *sampler) {
     for (int64_t i = first; i < window; i++) g->numbers[i] = sampler_uniform(sampler, g->draws + i - first);
     TRY(device->upload(device, g->uniforms.data, g->numbers, (size_t)window * sizeof *g->numbers));
     TRY(device->upload(device, g->position.data, &position, sizeof position));
-    g->cache.length = g->fed;
-    TRY(read_tokens(ctx, g, g->fed));
+    TRY(read_text(ctx, g));
     return draw(ctx, g, sampler_rule(sampler));
 }
 
@@ -162,7 +161,7 @@ static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int
     while (g->launched < position + ahead && g->launched < g->window) TRY(launch_draw(ctx, g, sampler));
     TRY(ctx->device->event_wait(ctx->device, g->drawn[position % 2]));
     *token = g->told[position];
-    g->fed = g->length;
+    g->cache.length = g->length;
     if (*token >= 0) return OK;
     return fail(ERROR_NONFINITE,
                 "a logit at position %" PRId64 " is infinite or not a number, or all are -inf", g->draws);
@@ -210,10 +209,10 @@ Status generator_take(Ctx *ctx, Generator *g) {
     TRY(take_source(ctx, g));
     if (!ctx->measuring) return OK;
     if (g->cached) g->cache.length = g->window - pass_most(g);
-    TRY(run(ctx, g, pass_most(g))); // the longest prefill
+    TRY(run(ctx, g, pass_most(g), &g->cache)); // the longest prefill
     if (!g->cached) return OK;
     g->cache.length = g->window - 1; // the last step of decoding
-    TRY(run(ctx, g, 1));
+    TRY(run(ctx, g, 1, &g->cache));
     g->cache.length = 0;
     return sample_cuda && ctx->device->backend == BACKEND_CUDA ? draw(ctx, g, (SampleRule){0}) : OK;
 }
@@ -226,7 +225,7 @@ Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
     }
     memcpy(g->history, tokens, (size_t)count * sizeof *tokens);
     g->length = count;
-    g->fed = g->cache.length = g->launched = g->draws = 0;
+    g->cache.length = g->launched = g->draws = 0;
     return OK;
 }
 
@@ -245,16 +244,15 @@ void generator_forget(Generator *g, int64_t first, int64_t count) {
     int32_t *gap = g->history + first;
     g->length -= count;
     memmove(gap, gap + count, (size_t)(g->length - first) * sizeof *gap);
-    if (first < g->fed) g->fed = g->cache.length = first;
+    if (first < g->cache.length) g->cache.length = first;
     g->launched = 0;
 }
 
 Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
-    int64_t first = g->cached ? g->fed : 0;
-    if (g->length <= first) return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
+    if (g->length <= g->cache.length)
+        return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
     scope_begin_phase(ctx, PHASE_FORWARD);
-    TRY(read_tokens(ctx, g, first));
-    g->fed = g->length;
+    TRY(read_text(ctx, g));
     TRY(values_read(ctx, g->logits, 0, g->model->config.vocab, g->row));
     scope_end(ctx);
     *logits = g->row;

@@ -13,18 +13,17 @@ enum { PREFILL = 2048 }; // tokens that are read into a cache at once
 
 typedef struct {
     Transformer *model;
-    bool cached;    // use the cache
-    int64_t window; // tokens kept at once; the model's context, unless set to less before generator_take
-    int64_t source; // tokens of the longest source of an encoder-decoder, which must be cached; 0: none
-    Cache cache;
-    Tensor cache_memory;  // all of cache.memory, of which as much is used as the source is long
+    bool cached;         // use the cache
+    int64_t window;      // tokens kept at once; the model's context, unless set to less before generator_take
+    int64_t source;      // tokens of the longest source of an encoder-decoder, which must be cached; 0: none
+    Cache cache;         // its length: tokens of the window that have been read; always 0 without `cached`
+    Tensor cache_memory; // all of cache.memory, of which as much is used as the source is long
     Tensor source_tokens; // (1, source) i32, device memory
     Tensor tokens;        // (1, window) i32, device memory; cached: (1, PREFILL) at most
     Tensor logits;        // (1, padded vocab) fp32
     int32_t *history;     // (context) host memory: the tokens of the window
     float *row;           // (padded vocab) host memory
     int64_t length;       // tokens in history
-    int64_t fed;          // of them, those that the cache holds
     int64_t draws;        // tokens drawn since generator_start
 
     /* Of drawing on the device. A token's position is that of the token before it in the window. */

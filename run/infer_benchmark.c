@@ -4,7 +4,6 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "base/stats.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,9 +24,7 @@ static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, 
         if (i >= 0) ms[i] = 1e3 * (device_clock() - start);
     }
     p->work = in->work;
-    p->ms = median(ms, p->repeats); // sorts
-    p->low = ms[0];
-    p->high = ms[p->repeats - 1];
+    p->ms = stats_make(ms, p->repeats);
     memory_free(ms);
     return status;
 }
@@ -102,7 +99,7 @@ Status infer_benchmark_differences(Inference *in, const BenchmarkSize *size, uin
 }
 
 static double seconds(const BenchmarkResult *p) {
-    return 1e-3 * p->ms;
+    return 1e-3 * p->ms.median;
 }
 
 static double tokens_per_second(const BenchmarkResult *p) {
@@ -120,8 +117,8 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
         double rate = p->work.flops / seconds(p);
         double share = report->peaks.flops > 0 ? rate / report->peaks.flops : 0;
         fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %5.1f%%\n", p->batch,
-                p->seq, *p->label ? p->label : "-", p->ms, p->low, p->high, tokens_per_second(p),
-                rate * (tera ? 1e-12 : 1e-9), 100 * share);
+                p->seq, *p->label ? p->label : "-", p->ms.median, p->ms.least, p->ms.most,
+                tokens_per_second(p), rate * (tera ? 1e-12 : 1e-9), 100 * share);
         if (p->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(p->cores_waited).text);
     }
 }
@@ -160,9 +157,9 @@ static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
     json_member_number(w, "batch", (double)p->batch);
     json_member_number(w, "seq", (double)p->seq);
     json_member_text(w, "form", p->label);
-    json_member_number(w, "ms", p->ms);
-    json_member_number(w, "ms_low", p->low);
-    json_member_number(w, "ms_high", p->high);
+    json_member_number(w, "ms", p->ms.median);
+    json_member_number(w, "ms_low", p->ms.least);
+    json_member_number(w, "ms_high", p->ms.most);
     json_member_number(w, "cores_waited", p->cores_waited);
     json_member_number(w, "tokens_per_s", tokens_per_second(p));
     json_member_number(w, "flops", p->work.flops);

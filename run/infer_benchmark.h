@@ -10,8 +10,8 @@
 typedef struct {
     const char *label; // "naive", "fused", or "" for what --fused says
     int64_t batch, seq, repeats;
-    double ms, low, high; // median and range of the whole pass, logits included, waited for
-    double cores_waited;  // cores.h
+    Stats ms;            // of the whole pass, logits included, waited for
+    double cores_waited; // cores.h
     Work work;
     TimedOperations operations;
 } BenchmarkResult;

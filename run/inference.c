@@ -2,11 +2,10 @@
 
 #include <assert.h>
 
-Status inference_open(Inference *in, Device *device, const Config *config, bool cached) {
+Status inference_open(Inference *in, const Session *session, bool cached) {
     *in = (Inference){0};
-    ctx_open(&in->ctx, device);
-    Status status = transformer_open(config, &in->model);
-    if (!status) status = generator_open(device, &in->model, cached, &in->generator);
+    Status status = runner_open(session, &in->ctx, &in->model);
+    if (!status) status = generator_open(session->device, &in->model, cached, &in->generator);
     if (status) inference_close(in);
     return status;
 }
@@ -61,8 +60,7 @@ static Status pass(Inference *in, int64_t batch, int64_t seq) {
     return OK;
 }
 
-static Status take_lasting(Inference *in) {
-    Ctx *ctx = &in->ctx;
+static Status take_lasting(Ctx *ctx, Inference *in) {
     TRY(transformer_take(ctx, &in->model, false));
     if (in->use == INFERENCE_GENERATE) return generator_take(ctx, &in->generator);
     const Config *c = &in->model.config;
@@ -79,19 +77,13 @@ static Status take_lasting(Inference *in) {
 }
 
 static Status rehearse(Ctx *ctx, void *program) {
-    (void)ctx;
     Inference *in = program;
-    TRY(take_lasting(in));
-    return in->use == INFERENCE_GENERATE ? OK : pass(in, in->batch, in->seq);
+    TRY(take_lasting(ctx, in));
+    return ctx->measuring && in->use != INFERENCE_GENERATE ? pass(in, in->batch, in->seq) : OK;
 }
 
-Status inference_measure(Inference *in, size_t *bytes) {
-    return plan_measure(&in->ctx, rehearse, in, bytes);
-}
-
-Status inference_allocate(Inference *in) {
-    TRY(plan_allocate(&in->ctx));
-    return take_lasting(in);
+Status inference_start(Inference *in, const Session *session, bool compare, int64_t seed) {
+    return runner_start(&(Runner){session, &in->ctx, &in->model, rehearse, in, compare, seed});
 }
 
 static Status upload(Inference *in, Tensor t, const int32_t *values, int64_t batch, int64_t seq) {

@@ -2,9 +2,8 @@
 #pragma once
 
 #include "run/generate.h"
-#include "run/plan.h"
 #include "run/replay.h"
-#include "model/transformer.h"
+#include "run/runner.h"
 
 typedef enum {
     INFERENCE_LOGITS,   // logits of every position
@@ -29,14 +28,12 @@ typedef struct {
     Replay replay;          // the pass as a graph
 } Inference;
 
-/* `cached` is for generation: use the KV cache. Then set ctx.dtype, fuses, use, batch, seq and
- * inference_measure. */
-CHECKED Status inference_open(Inference *inference, Device *device, const Config *config, bool cached);
+/* `cached` is for generation: use the KV cache. Then set use, batch, seq, ... and inference_start. */
+CHECKED Status inference_open(Inference *inference, const Session *session, bool cached);
 void inference_close(Inference *inference);
 
-/* As trainer_measure and trainer_allocate. */
-CHECKED Status inference_measure(Inference *inference, size_t *bytes);
-CHECKED Status inference_allocate(Inference *inference);
+/* Memory for what is set, with `compare` in naive form, too; and weights. */
+CHECKED Status inference_start(Inference *inference, const Session *session, bool compare, int64_t seed);
 
 /* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device, and hidden
  * states and the map until the next pass. An encoder-decoder reads the tokens as source and target alike.

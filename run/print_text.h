@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* A TextSink (run/stream_text.h). A terminal shows as '?' what it would otherwise obey; files and pipes get
+/* A TextSink (tasks/text/stream_text.h). A terminal shows as '?' what it would otherwise obey; files and pipes get
  * the bytes as they are. ERROR_FILE where it cannot be written. */
 CHECKED Status print_text(void *unused, const void *bytes, int64_t count);
 

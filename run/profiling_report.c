@@ -38,28 +38,6 @@ static unsigned names_of(const ProfilingOptions *options) {
     return (options->torch ? NAMES_TORCH : NAMES_PLAIN) | (options->full_names ? NAMES_FULL : NAMES_PLAIN);
 }
 
-static void print_tables(const ProfilingOptions *options, const char *label, const Figures *figures,
-                         FILE *file) {
-    const TableView view = view_of(options);
-    Tables tables;
-    tables_make(figures, names_of(options), &tables);
-    fputc('\n', file);
-    profile_print_head(label, &figures->trace->run, file);
-    for (int i = 0; i < tables.count; i++) {
-        table_arrange(&tables.tables[i], &view);
-        fputc('\n', file);
-        table_print_text(&tables.tables[i], &view, file);
-    }
-    tables_free(&tables);
-}
-
-static void print_timed(const ProfilingOptions *options, Trace *const *traces, int count, FILE *file) {
-    for (int i = 0; i < count; i++) {
-        const Figures figures = {.trace = traces[i]};
-        print_tables(options, count > 1 ? form_name((Form)i) : NULL, &figures, file);
-    }
-}
-
 /* ---- a screenful ---- */
 
 int terminal_width(FILE *file) {
@@ -86,36 +64,25 @@ static void print_brief(const ProfilingOptions *options, const Profile *profile,
             *options->out ? "" : ", --profile-out=FOLDER");
 }
 
-static void print_all(const ProfilingOptions *options, const Profile *profile, const ProfileOptions *output,
-                      FILE *file) {
-    for (int i = 0; i < profile->count && !output->questions; i++)
-        print_tables(options, profile->paths[i].label, &profile->paths[i].figures, file);
-    fputc('\n', file);
-    profile_print(profile, output, file);
-}
-
 Status profiling_report(const ProfilingOptions *options, Trace *const *traces, int count,
                         const Difference *differences, int difference_count, const char *suffix, FILE *file) {
-    Status status = OK;
     bool recorded = true; // --timer-only records no events
-    if (!file && !*options->out) return OK;
-    for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
-    if (!recorded) {
-        if (file) print_timed(options, traces, count, file);
-        return OK;
-    }
+    const bool brief = options->report == REPORT_BRIEF;
     const ProfileOptions output = {.suffix = suffix,
                                    .compress = path_ends_with(options->trace, ".gz"),
                                    .questions = options->report == REPORT_QUESTIONS,
                                    .names = names_of(options),
                                    .view = view_of(options)};
     Profile profile;
-    TRY(profile_make(traces, count, differences, difference_count, &output, &profile));
-    if (file && options->report == REPORT_BRIEF)
-        print_brief(options, &profile, suffix, file);
-    else if (file)
-        print_all(options, &profile, &output, file);
-    if (!status && *options->out) status = profile_write(&profile, options->out, &output);
+    if (!file && !*options->out) return OK;
+    for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
+    for (int i = 0; i < count && !recorded && file; i++)
+        report_timed(traces[i], count > 1 ? form_name((Form)i) : NULL, &output, file);
+    if (!recorded) return OK;
+    TRY(profile_make(traces, count, differences, difference_count, &profile));
+    if (file && brief) print_brief(options, &profile, suffix, file);
+    Status status =
+        brief && !*options->out ? OK : report_profile(&profile, &output, options->out, brief ? NULL : file);
     profile_free(&profile);
     return status;
 }

@@ -249,26 +249,9 @@ Status session_scale(Session *s, int64_t side) {
     return config_validate(c);
 }
 
-Status session_needs_bert(const Session *s, const char *option) {
-    const Tokenizer *t = s->tokenizer;
-    const Architecture *a = s->config.architecture;
-    if (a->task != TASK_MASKED_TOKEN)
-        return fail(ERROR_USAGE, "--%s needs a BERT, but this is %s", option, a->description);
-    if (t && tokenizer_special(t, TOKEN_BEGIN) >= 0 && tokenizer_special(t, TOKEN_END) >= 0) return OK;
-    return fail(ERROR_USAGE, "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER",
-                option);
-}
-
 Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t seed) {
     if (!s->folder || s->config.new_head) TRY(parameters_initialize(ctx, parameters, seed));
     return s->folder ? checkpoint_load(ctx, s->folder, parameters) : OK;
-}
-
-void session_prepare(const Session *s, Ctx *ctx) {
-    ctx->dtype = s->dtype;
-    ctx->tf32 = s->tf32;
-    ctx->fuses = s->fuses;
-    ctx->graphs = s->graphs;
 }
 
 const char *session_model_name(const Session *s) {

@@ -51,14 +51,8 @@ CHECKED Status session_expect(const Session *session, const char *model, const C
  * made to fit. ERROR_USAGE for another model, or a side that is not made of patches. */
 CHECKED Status session_scale(Session *session, int64_t side);
 
-/* ERROR_USAGE unless the model is a BERT whose tokenizer has [CLS] and [SEP]: `option` asked for it. */
-CHECKED Status session_needs_bert(const Session *session, const char *option);
-
 /* The weights of the model's folder; of a preset new ones, drawn by `seed`. */
 CHECKED Status session_load(const Session *session, Ctx *ctx, Parameters *parameters, uint64_t seed);
-
-/* Copies dtype, tf32, fuses and graphs into a Ctx. */
-void session_prepare(const Session *session, Ctx *ctx);
 
 /* The folder that it came from, as a terminal may show it, or the preset's name. */
 const char *session_model_name(const Session *session);

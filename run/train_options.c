@@ -101,16 +101,11 @@ static const Option table[] = {
      .doc = "clip the gradient to this norm; 0 never clips", .travels = true},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
 
-    HEADING("Validation and samples"),
+    HEADING("Validation"),
     {COUNT("val-every", 0, STEPS_MOST, val_every), .doc = "steps between validations; 0 for none",
      .travels = true},
     {COUNT("val-steps", 1, STEPS_MOST, val_steps), .doc = "batches in a validation",
      .default_text = "10; all pictures", .travels = true},
-    {COUNT("sample-every", 0, STEPS_MOST, sample_every), .doc = "steps between samples; 0 for none",
-     .travels = true},
-    {COUNT("sample-tokens", 1, SIZE_MOST, sample_tokens), .doc = "tokens in a sample", .travels = true},
-    {TEXT("sample-prompt", "TEXT", sample_prompt), .doc = "prompt of the samples",
-     .default_text = "a newline", .travels = true},
 
     HEADING("Checkpoints"),
     {TEXT("out", "FOLDER", out), .doc = "folder for checkpoints; without it none are saved"},
@@ -159,9 +154,6 @@ static const TrainOptions defaults = {
     .clip = 1,
     .val_every = 100,
     .val_steps = 10,
-    .sample_every = 100,
-    .sample_tokens = 160,
-    .sample_prompt = "",
     .out = "",
     .keep = 2,
     .resume = "",
@@ -251,8 +243,6 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     TRY(option_needs(set, "val-data", *o->data, "--data"));
     TRY(option_needs(set, "val-data", o->val_every, "--val-every"));
     TRY(option_needs(set, "val-steps", o->val_every, "--val-every"));
-    TRY(option_needs(set, "sample-tokens", o->sample_every, "--sample-every"));
-    TRY(option_needs(set, "sample-prompt", o->sample_every, "--sample-every"));
     if (o->train_tokenizer && !*o->out)
         return fail(ERROR_USAGE, "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
     TRY(option_needs(set, "save-every", *o->out, "--out=FOLDER"));
@@ -387,18 +377,6 @@ int64_t *train_options_swept(TrainOptions *o, OptionList *list) {
 
 Schedule train_options_schedule(const TrainOptions *o) {
     return (Schedule){o->schedule, o->lr, has_minimum(o) ? o->min_lr : o->lr, o->warmup, o->steps};
-}
-
-TextOptions train_options_sample(const TrainOptions *o, int64_t step) {
-    return (TextOptions){.prompt = o->sample_prompt,
-                         .prompt_length = (int64_t)strlen(o->sample_prompt),
-                         .tokens = o->sample_tokens,
-                         .stop = "",
-                         .sampler = {.temperature = 0.8,
-                                     .top_k = 40,
-                                     .top_p = 1,
-                                     .seed = (uint64_t)o->seed,
-                                     .sequence = (uint64_t)step}};
 }
 
 void train_options_hush(TrainOptions *o, int rank) {

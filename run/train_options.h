@@ -5,7 +5,6 @@
 #include "run/compute_options.h"
 #include "run/profiling_options.h"
 #include "run/session.h"
-#include "run/stream_text.h"
 #include "optim/schedule.h"
 
 typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
@@ -34,17 +33,15 @@ typedef struct {
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
     Moments moments;
-    double dropout;                      // rate; 0: none
-    double stochastic_depth;             // rate, of the last layer; 0: none
-    double label_smoothing;              // of sequences and classes; 0: none
-    double clip;                         // largest norm of the gradient; 0: never clipped
-    int64_t val_every, val_steps;        // val_every 0: never
-    int64_t sample_every, sample_tokens; // sample_every 0: never
-    const char *sample_prompt;
-    const char *out;          // folder of checkpoints; "": nothing is saved
-    int64_t save_every, keep; // save_every 0: at the end only; keep 0: all
-    const char *resume;       // "": no; "last": the newest in `out`; else a checkpoint
-    bool force;               // give up the checkpoints after the one that `resume` names
+    double dropout;               // rate; 0: none
+    double stochastic_depth;      // rate, of the last layer; 0: none
+    double label_smoothing;       // of sequences and classes; 0: none
+    double clip;                  // largest norm of the gradient; 0: never clipped
+    int64_t val_every, val_steps; // val_every 0: never
+    const char *out;              // folder of checkpoints; "": nothing is saved
+    int64_t save_every, keep;     // save_every 0: at the end only; keep 0: all
+    const char *resume;           // "": no; "last": the newest in `out`; else a checkpoint
+    bool force;                   // give up the checkpoints after the one that `resume` names
     int64_t seed;
     const char *log, *hash_trace; // files; "": none
     const char *tensorboard;      // folder; "": none
@@ -96,6 +93,3 @@ void train_options_hush(TrainOptions *options, int rank);
 int64_t *train_options_swept(TrainOptions *options, OptionList *list);
 
 Schedule train_options_schedule(const TrainOptions *options);
-
-/* The text that the run writes after `step` steps: another one each time. */
-TextOptions train_options_sample(const TrainOptions *options, int64_t step);

@@ -3,15 +3,13 @@
 #include "base/memory.h"
 #include "comm/rendezvous.h"
 
-#include <math.h>
 #include <string.h>
 
-Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm) {
+Status trainer_open(Trainer *t, const Session *session, Comm *comm) {
     *t = (Trainer){.accum = 1, .comm = comm};
-    ctx_open(&t->ctx, device);
-    Status status = transformer_open(config, &t->model);
+    Status status = runner_open(session, &t->ctx, &t->model);
     if (!status) status = shards_open(comm, &t->model.parameters);
-    if (!status) status = generator_open(device, &t->model, true, &t->generator);
+    if (!status) status = generator_open(session->device, &t->model, true, &t->generator);
     if (status) trainer_close(t);
     return status;
 }
@@ -27,72 +25,21 @@ void trainer_drop_graphs(Trainer *t) {
 
 void trainer_close(Trainer *t) {
     trainer_drop_graphs(t);
-    memory_free(t->memory.compact);
+    memory_free(t->compact);
     generator_close(&t->generator);
     shards_close(&t->model.parameters);
     transformer_close(&t->model);
     if (t->ctx.device) ctx_close(&t->ctx);
 }
 
-/* Rows that have a target, at most, in a masked-token batch: BERT's masking takes this share of each row. */
-static int64_t masked_rows(const Trainer *t, int64_t seq) {
-    return t->batch * (int64_t)ceil(MASKED_SHARE * (double)seq);
-}
-
-bool counts_targets(const Trainer *t) {
-    return t->counts || t->model.config.architecture->task != TASK_NEXT_TOKEN;
-}
-
-static Shape pictures_shape(const Trainer *t) {
-    const Config *c = &t->model.config;
-    return shape4(t->batch, c->image, c->image, c->channels);
-}
-
-/* What the model reads: tokens, or pictures. */
-static Status take_input(Trainer *t) {
-    const Config *c = &t->model.config;
-    BatchMemory *m = &t->memory;
-    if (!c->architecture->patches)
-        return take(&t->ctx, ARENA_SAVED, "tokens", I32, shape2(t->batch, t->seq), &m->tokens);
-    return take(&t->ctx, ARENA_SAVED, "pictures", U8, pictures_shape(t), &m->pictures);
-}
-
-static Status take_batch(Trainer *t) {
-    Ctx *ctx = &t->ctx;
-    const Config *c = &t->model.config;
-    BatchMemory *m = &t->memory;
-    Shape rows = shape2(t->batch, t->seq), each = shape1(t->batch), targets = rows;
-    bool masked = c->architecture->task == TASK_MASKED_TOKEN;
-    if (masked) targets = shape1(masked_rows(t, t->seq));
-    TRY(take_input(t));
-    TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
-    t->model.depth = t->depth;
-    if (t->dropout > 0 || t->depth > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
-    t->model.dropout = (Dropout){.rate = t->dropout, .seed = t->seed, .draw = m->draw};
-    if (!counts_targets(t)) return OK;
-    TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
-    if (c->architecture->patches) return OK;
-    if (!t->counts) TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
-    if (t->counts) TRY(take(ctx, ARENA_SAVED, "starts", I32, rows, &m->starts));
-    if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
-    if (masked) {
-        TRY(take(ctx, ARENA_SAVED, "target rows", I32, targets, &m->rows));
-        if (!m->compact) m->compact = memory_array(2 * (size_t)shape_count(targets), sizeof *m->compact);
-    }
-    if (!c->encoder_layers) return OK;
-    TRY(take(ctx, ARENA_SAVED, "source lengths", I32, each, &m->source_lengths));
-    return take(ctx, ARENA_SAVED, "source", I32, shape2(t->batch, t->source_seq), &m->source);
-}
-
 static Status take_lasting(Trainer *t) {
     if (!t->source_seq) t->source_seq = t->seq;
-    t->sizes = (BatchSizes){t->batch, t->seq, t->source_seq, true, true, true, false};
     TRY(transformer_take(&t->ctx, &t->model, true));
     Parameters *p = &t->model.parameters;
     p->finished = (Tensor){0};
     if (t->accum > 1)
         TRY(take(&t->ctx, ARENA_GRADIENTS, "finished gradients", p->sums.dtype, p->sums.shape, &p->finished));
-    return take_batch(t);
+    return batch_take(t);
 }
 
 double loss_scale(const Trainer *t) {
@@ -100,41 +47,13 @@ double loss_scale(const Trainer *t) {
     return 1 / ((double)t->batch * (double)t->seq * (double)step_batches(t));
 }
 
-/* The part of a tensor that this micro-batch fills: `rows` rows of `columns`; empty unless `present`. */
-static Tensor filled(Tensor t, bool present, Shape shape) {
-    return tensor_empty(t) || !present ? (Tensor){0} : tensor_view(t.data, t.dtype, shape);
-}
-
-static DeviceBatch inputs_of(const Trainer *t) {
-    const BatchMemory *m = &t->memory;
-    const BatchSizes *s = &t->sizes;
-    Shape rows = shape2(s->rows, s->seq), each = shape1(t->batch);
-    /* A causal mask keeps every token from the padding behind it. */
-    bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
-    return (DeviceBatch){.tokens = filled(m->tokens, true, rows),
-                         .pictures = filled(m->pictures, true, pictures_shape(t)),
-                         .segments = filled(m->segments, s->segments, rows),
-                         .lengths = filled(m->lengths, lengths, each),
-                         .starts = filled(m->starts, s->starts, rows),
-                         .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
-                         .source_lengths = filled(m->source_lengths, s->source_lengths, each)};
-}
-
-static Targets targets_of(const Trainer *t, double factor) {
-    const BatchMemory *m = &t->memory;
-    bool masked = !tensor_empty(m->rows);
-    Shape shape = masked ? shape1(masked_rows(t, t->sizes.seq)) : shape2(t->sizes.rows, t->sizes.seq);
-    return (Targets){.targets = filled(m->targets, true, shape),
-                     .rows = filled(m->rows, true, shape),
-                     .count = m->count,
-                     .scale = factor,
-                     .smoothing = t->ctx.training ? t->smoothing : 0};
-}
-
 Status forward_and_loss(Trainer *t, double factor) {
-    const DeviceBatch inputs = inputs_of(t);
-    const Targets targets = targets_of(t, factor);
-    TRY(transformer_forward(&t->ctx, &t->model, &inputs, NULL));
+    const Targets targets = {.targets = t->micro.targets,
+                             .rows = t->micro.rows,
+                             .count = t->micro.count,
+                             .scale = factor,
+                             .smoothing = t->ctx.training ? t->smoothing : 0};
+    TRY(transformer_forward(&t->ctx, &t->model, &t->micro, NULL));
     return transformer_loss(&t->ctx, &t->model, &targets);
 }
 
@@ -203,16 +122,14 @@ static Status rehearse_passes(Ctx *ctx, Trainer *t) {
 
 /* Batches of every width, where rows vary: what a pass takes for many short rows may be more than for few. */
 static Status rehearse_widths(Trainer *t) {
-    const BatchSizes largest = t->sizes;
     int64_t step = batch_width_step(t->seq);
     Evaluation evaluation;
     for (int64_t width = step; t->counts && width < t->seq; width += step) {
-        t->sizes.seq = width;
-        t->sizes.rows = t->batch * t->seq / width;
+        batch_rehearse(t, t->batch * t->seq / width, width);
         TRY(rehearse_passes(&t->ctx, t));
         TRY(evaluate_batch(t, 1, &evaluation));
     }
-    t->sizes = largest;
+    batch_rehearse(t, t->batch, t->seq);
     return OK;
 }
 
@@ -251,102 +168,19 @@ Status trainer_allocate(Trainer *t) {
     return take_lasting(t);
 }
 
-/* Leaves the targets of a masked-token batch and their rows side by side, with -1 to the end. */
-static Status compact_targets(Trainer *t, const int32_t *targets) {
-    int64_t room = masked_rows(t, t->sizes.seq), count = 0, positions = t->batch * t->sizes.seq;
-    int32_t *kept = t->memory.compact, *rows = kept + room;
-    for (int64_t i = 0; i < positions; i++) {
-        if (targets[i] < 0) continue;
-        if (count == room)
-            return fail(ERROR_INTERNAL, "a batch of %lld tokens has more than %lld masked tokens",
-                        (long long)positions, (long long)room);
-        kept[count] = targets[i];
-        rows[count++] = (int32_t)i;
-    }
-    for (; count < room; count++) kept[count] = rows[count] = -1;
-    return OK;
-}
-
-static Status put(Trainer *t, Tensor to, const int32_t *from, int64_t count) {
-    if (tensor_empty(to) || !from) return OK;
-    return t->ctx.device->upload(t->ctx.device, to.data, from, (size_t)count * sizeof *from);
-}
-
-/* `divisor`: what the sum of the losses is divided by, where the task counts its targets. */
-static Status put_targets(Trainer *t, const Batch *batch, double divisor) {
-    BatchMemory *m = &t->memory;
-    int64_t all = t->sizes.rows * t->sizes.seq;
-    if (!counts_targets(t)) return put(t, m->targets, batch->targets, all);
-    float count = (float)divisor;
-    TRY(values_write(&t->ctx, m->count, 0, 1, &count));
-    if (tensor_empty(m->rows)) return put(t, m->targets, batch->targets, all);
-    TRY(compact_targets(t, batch->targets));
-    int64_t room = masked_rows(t, t->sizes.seq);
-    TRY(put(t, m->targets, m->compact, room));
-    return put(t, m->rows, m->compact + room, room);
-}
-
-/* Tokens that are there. */
-static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
-    int64_t count = lengths ? 0 : rows * columns;
-    for (int64_t row = 0; lengths && row < rows; row++) count += lengths[row];
-    return count;
-}
-
-/* A step's loss is a mean over all its targets: each micro-batch's is divided by an equal part of them. */
-static double targets_each(const Trainer *t, const Batch *batch) {
-    return batch->step_tokens ? (double)batch->step_tokens / (double)step_batches(t) : (double)batch->tokens;
-}
-
-/* Uploads in stream order: the kernels that still read the last micro-batch come first. `counted`, unless
- * NULL, gets the targets that count added, and the loss will be a sum. */
-Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
-    BatchMemory *m = &t->memory;
-    Batch batch;
-    /* A resumed run counts on from the same step, and so draws the same masks. */
-    int64_t number = t->ctx.step * step_batches(t) + rank_of(t) * t->accum + index;
-    int32_t draw = (int32_t)(uint32_t)number;
-    scope_begin_phase(&t->ctx, PHASE_READER);
-    TRY(fetch(source, index, &batch));
-    if (t->ctx.recorder && batch.worker)
-        record_reading(t->ctx.recorder, &(RecordReading){batch.worker, batch.begun, batch.done});
-    int64_t seq = batch.seq ? batch.seq : t->seq;
-    int64_t rows = batch.rows ? t->batch * t->seq / seq : t->batch; // the first, where the batch has more
-    int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
-    if (seq > t->seq || source_seq > t->source_seq)
-        return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
-                    (long long)seq, (long long)source_seq);
-    t->sizes = (BatchSizes){rows,        seq, source_seq, batch.segments, batch.lengths, batch.source_lengths,
-                            batch.starts};
-    t->tokens += present(batch.lengths, rows, seq);
-    if (batch.source) t->tokens += present(batch.source_lengths, t->batch, source_seq);
-    TRY(put(t, m->tokens, batch.inputs, rows * seq));
-    if (!tensor_empty(m->pictures))
-        TRY(t->ctx.device->upload(t->ctx.device, m->pictures.data, batch.pictures,
-                                  (size_t)shape_count(pictures_shape(t))));
-    TRY(put(t, m->segments, batch.segments, t->batch * seq));
-    TRY(put(t, m->starts, batch.starts, rows * seq));
-    TRY(put(t, m->lengths, batch.lengths, t->batch));
-    TRY(put(t, m->source, batch.source, t->batch * source_seq));
-    TRY(put(t, m->source_lengths, batch.source_lengths, t->batch));
-    TRY(put(t, m->draw, &draw, 1));
-    if (counted) *counted += batch.tokens;
-    TRY(put_targets(t, &batch, counted ? 1 : targets_each(t, &batch)));
-    scope_end(&t->ctx);
-    return OK;
-}
-
 Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     t->work = t->update_work;
     t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
         TRY(ranks_clear(t, i));
         TRY(upload_batch(t, fetch, source, i, NULL));
-        const BatchSizes *s = &t->sizes;
-        const double given = 8 * s->starts + 4 * s->segments + 2 * s->lengths + s->source_lengths;
-        const double terms[REPLAY_TERMS] = {(double)s->rows, (double)s->seq, (double)s->source_seq,
-                                            given,           loss_scale(t),  t->model.recompute,
-                                            t->smoothing,    t->dropout,     t->depth};
+        const DeviceBatch *m = &t->micro;
+        const int64_t *rows = m->tokens.shape.d, *source_rows = m->source.shape.d;
+        const double given = 8 * !tensor_empty(m->starts) + 4 * !tensor_empty(m->segments) +
+                             2 * !tensor_empty(m->lengths) + !tensor_empty(m->source_lengths);
+        const double terms[REPLAY_TERMS] = {(double)rows[0], (double)rows[1], (double)source_rows[1],
+                                            given,           loss_scale(t),   t->model.recompute,
+                                            t->smoothing,    t->dropout,      t->depth};
         t->ctx.work = (Work){0};
         if (i == t->accum - 1) TRY(ranks_say(t));
         ranks_begin(t, i);

@@ -4,27 +4,8 @@
 #include "comm/exchange.h"
 #include "data/batch.h"
 #include "run/generate.h"
-#include "run/plan.h"
 #include "run/replay.h"
-#include "model/transformer.h"
-
-typedef struct {
-    int64_t rows, seq, source_seq;
-    bool segments, lengths, source_lengths, starts; // which of these there are
-} BatchSizes;
-
-/* Device memory of a micro-batch, i32, for the largest. Empty what the task does not have. */
-typedef struct {
-    Tensor tokens, segments;        // (batch, seq)
-    Tensor starts;                  // (batch, seq)
-    Tensor pictures;                // (batch, height, width, channels) u8, instead of tokens
-    Tensor targets, rows;           // (batch, seq); in a masked-token batch (n), and the rows they are of
-    Tensor lengths, source_lengths; // (batch)
-    Tensor source;                  // (batch, source_seq)
-    Tensor count;                   // (1) fp32: targets that count
-    Tensor draw;                    // (1) i32: number of the micro-batch, where something is dropped
-    int32_t *compact;               // host memory: targets, then rows, of a masked-token batch
-} BatchMemory;
+#include "run/runner.h"
 
 /* A micro-batch's two passes as graphs, which are made and replayed together. */
 typedef struct {
@@ -50,10 +31,12 @@ typedef struct {
     double depth;        // rate of stochastic depth, of the last layer
     uint64_t seed;       // of what is dropped
     UpdateOptions update;
-    BatchMemory memory;
-    BatchSizes sizes; // of the micro-batch at hand
-    Work work;        // of the last step, or of the largest, as measured with the memory
-    Work micro_work;  // of the last micro-batch; a graph's is that of the pass it was made from
+    DeviceBatch memory; // for the largest micro-batch
+    DeviceBatch micro;  // the parts of it that the micro-batch at hand fills
+    Tensor draw;        // (1) i32: number of the micro-batch, where something is dropped
+    int32_t *compact;   // host memory: targets, then rows, of a masked-token batch
+    Work work;          // of the last step, or of the largest, as measured with the memory
+    Work micro_work;    // of the last micro-batch; a graph's is that of the pass it was made from
     Work update_work;
     int64_t tokens;        // of the last step: that are there, of both sides, padding not counted
     bool stale;            // this rank's weights lack what the others have updated
@@ -85,9 +68,9 @@ typedef struct {
  * MASKED_SHARE of a row's positions, rounded up, have a target. */
 typedef Status (*FetchBatch)(void *source, int64_t index, Batch *batch);
 
-/* Opens ctx and model on `device`, one of the ranks of `comm` unless that is NULL; both stay the caller's.
- * Then set ctx.dtype, fuses, ... and trainer_allocate. */
-CHECKED Status trainer_open(Trainer *trainer, Device *device, const Config *config, Comm *comm);
+/* One of the ranks of `comm`, unless that is NULL; it stays the caller's. Then set batch, seq, ...,
+ * trainer_measure and trainer_allocate. */
+CHECKED Status trainer_open(Trainer *trainer, const Session *session, Comm *comm);
 void trainer_close(Trainer *trainer);
 
 /* Measures one training step, one validation batch and one sample in the form that ctx.fuses names now,

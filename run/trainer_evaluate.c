@@ -17,7 +17,7 @@ static Status count_hits(Trainer *t, Tensor logits, Evaluation *e) {
     float *values = memory_array((size_t)tensor_count(logits), sizeof *values);
     Device *device = t->ctx.device;
     Status status =
-        device->download(device, targets, t->memory.targets.data, (size_t)t->batch * sizeof *targets);
+        device->download(device, targets, t->micro.targets.data, (size_t)t->batch * sizeof *targets);
     if (!status) status = values_read(&t->ctx, logits, 0, tensor_count(logits), values);
     for (int64_t row = 0; row < t->batch && !status; row++) {
         if (targets[row] < 0) continue;

@@ -39,6 +39,10 @@ bool counts_targets(const Trainer *t);
 /* What the sum of a micro-batch's losses is multiplied by. */
 double loss_scale(const Trainer *t);
 CHECKED Status forward_and_loss(Trainer *t, double factor);
+/* Memory for the largest micro-batch, which is then at hand. */
+CHECKED Status batch_take(Trainer *t);
+/* Another one is, with all that there may be but documents. */
+void batch_rehearse(Trainer *t, int64_t rows, int64_t seq);
 /* `counted`, unless NULL, gets the targets that count added, and the loss will be a sum. */
 CHECKED Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted);
 

@@ -63,7 +63,10 @@ Status task_read_train(int argc, char **argv, TrainOptions *options, OptionSet *
     const OptionTable *tables[TASKS + 1] = {NULL};
     for (int i = 0, count = 0; i < TASKS; i++)
         if (rows[i]->train) tables[count++] = rows[i]->train;
-    return train_options_read(argc, argv, tables, options, set, done);
+    TRY(train_options_read(argc, argv, tables, options, set, done));
+    for (int i = 0; i < TASKS && !*done; i++)
+        if (rows[i]->check) TRY(rows[i]->check(set));
+    return OK;
 }
 
 static bool looks_at(const TaskRow *row, const char *name) {

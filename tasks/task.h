@@ -4,6 +4,7 @@
 
 #include "run/feed.h"
 #include "run/infer_options.h"
+#include "run/trainer.h"
 
 /* What ./infer does where one of its options, the asker, says something. */
 typedef struct {
@@ -14,6 +15,15 @@ typedef struct {
     Status (*run)(Session *session, const InferOptions *options, const OptionSet *set);
 } Command;
 
+/* What a run writes from time to time, to show what the model has learned. */
+typedef struct {
+    /* After how many steps, 0: never; and how many tokens trainer->generator must hold. */
+    Status (*plan)(const OptionSet *set, const Session *session, int64_t *every, int64_t *window);
+    /* What the model writes after `step` steps, to be freed. */
+    Status (*write)(const OptionSet *set, const Session *session, Trainer *trainer, int64_t step, char **text,
+                    int64_t *length);
+} Samples;
+
 typedef struct {
     const char *name;
     Task trains;        // what its models are trained on (model/architectures.h)
@@ -22,10 +32,12 @@ typedef struct {
     bool (*takes)(const TrainOptions *options); // whether it is that; NULL: any is
     const OptionTable *train, *infer;           // its own options of either program, or NULL
     const char *reads; // other options of ./train that it looks at, of those that not every task does
+    Status (*check)(const OptionSet *set); // refuses contradictions in its own options of ./train; NULL: none
     /* Before the model's memory is there: refuses what does not fit, opens sources that a new model's sizes
      * follow from, and fills in what else does. NULL: none of that. */
     Status (*begin)(TrainOptions *options, const OptionSet *set, Session *session, Feed *feed);
     BatchSource batches;
+    const Samples *samples;  // NULL: its models write nothing
     const Command *commands; // ends with one that has no asker
 } TaskRow;
 

@@ -8,7 +8,9 @@
 #include "report/bundle_schema.h"
 #include "report/diff.h"
 #include "base/stats.h"
+#include "report/markdown_report.h"
 #include "report/output.h"
+#include "report/print.h"
 #include "report/questions.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
@@ -29,8 +31,7 @@ static void sample_open(Sample *s, int count) {
     for (int form = 0; form < FORM_COUNT; form++) s->traces[form] = sample_trace((Form)form, 1000);
     s->differences[0] = (Difference){"attention", "attention", PASS_FORWARD, 3e-3};
     s->differences[1] = (Difference){"mlp.expand", "linear", PASS_FORWARD, INFINITY};
-    expect_ok(profile_make(s->traces, count, s->differences, count == 2 ? 2 : 0, &(ProfileOptions){0},
-                           &s->profile));
+    expect_ok(profile_make(s->traces, count, s->differences, count == 2 ? 2 : 0, &s->profile));
 }
 
 static void sample_close(Sample *s) {
@@ -61,7 +62,7 @@ static void writes_every_file(void **state) {
     Sample s;
     sample_open(&s, 2);
     ProfileOptions options = {.suffix = "_bs4_seq32"};
-    expect_ok(profile_write(&s.profile, inside(*state, "out/deep"), &options));
+    expect_ok(report_profile(&s.profile, &options, inside(*state, "out/deep"), NULL));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *text = read_text(inside(inside(*state, "out/deep"), files[i]));
         expect_no_wild_number(text);
@@ -88,7 +89,7 @@ static void names_stay_text(void **state) {
     sample_open(&s, 1);
     s.traces[0]->run.model = trace_name(s.traces[0], "</script><script>alert(1)</script>|\x01\xff\"\\");
     ProfileOptions options = {0};
-    expect_ok(profile_write(&s.profile, *state, &options));
+    expect_ok(report_profile(&s.profile, &options, *state, NULL));
     char *page = read_text(inside(*state, "profile.html"));
     assert_null(strstr(page, "<script>alert"));
     assert_non_null(strstr(page, "\\u003c/script>"));
@@ -121,7 +122,10 @@ static char *rendered(const Sample *s) {
     Answers answers;
     JsonWriter writer = {0};
     answers = questions_answer(&s->profile);
-    bundle_render(&s->profile, &answers, &writer);
+    MadeBundle made;
+    bundle_make(&s->profile, &answers, &(ProfileOptions){0}, &made);
+    fields_write(&writer, bundle_fields, &made.bundle);
+    bundle_unmake(&made);
     answers_free(&answers);
     return writer.text;
 }
@@ -147,6 +151,46 @@ static void is_documented(void **state) {
     sample_close(&s);
 }
 
+static char *printed(const Bundle *bundle) {
+    static const TableView all = {0};
+    char *text;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    bundle_print_tables(bundle, &all, file);
+    bundle_print_questions(bundle, file);
+    bundle_print_audit(bundle, file);
+    markdown_report_print(bundle, file);
+    fclose(file);
+    return text;
+}
+
+/* What is printed of a file is what was printed of the profile that is in it. */
+static void renders_from_the_file(void **state) {
+    (void)state;
+    for (int count = 1; count <= FORM_COUNT; count++) {
+        Sample s;
+        MadeBundle made;
+        Bundle bundle;
+        sample_open(&s, count);
+        s.traces[0]->run.step = trace_name(s.traces[0], count == 1 ? "prefill" : "");
+        char *text = rendered(&s);
+        Answers answers = questions_answer(&s.profile);
+        bundle_make(&s.profile, &answers, &(ProfileOptions){0}, &made);
+        char *before = printed(&made.bundle);
+        expect_ok(bundle_parse(text, (int64_t)strlen(text), "sample.json", &bundle));
+        char *after = printed(&bundle);
+        assert_string_equal(after, before);
+        assert_non_null(strstr(after, "Overview"));
+        bundle_free(&bundle);
+        bundle_unmake(&made);
+        answers_free(&answers);
+        free(before);
+        free(after);
+        memory_free(text);
+        sample_close(&s);
+    }
+}
+
 /* Kernels' names have no bound, a bundle's texts have one: what was written is read. */
 static void cuts_endless_names(void **state) {
     (void)state;
@@ -160,7 +204,7 @@ static void cuts_endless_names(void **state) {
             t->events[i].parent = trace_above(t, i, TRACE_OPERATION); // with no primitive between
         }
     Sample s = {.traces = {t}};
-    expect_ok(profile_make(&t, 1, NULL, 0, &(ProfileOptions){0}, &s.profile));
+    expect_ok(profile_make(&t, 1, NULL, 0, &s.profile));
     char *text = rendered(&s);
     Bundle bundle;
     expect_ok(bundle_parse(text, (int64_t)strlen(text), "long.json", &bundle));
@@ -200,6 +244,7 @@ static void refuses_what_is_wrong(void **state) {
         {"\"paths\":[", "\"paths\":[7,", "paths[0]: not an object"},
         {"\"paths\":", "\"paths\":[],\"path\":", "paths: 0 of them"},
         {"\"pass\":\"forward\"", "\"pass\":\"sideways\"", "sideways"},
+        {"\"form\":\"naive\"", "\"form\":\"molten\"", "molten"},
         {"\"operation\":\"attention\"", "\"operation\":\"\"", "an operation without a name"},
         {"\"place\":\"attention\",\"operation\":\"attention\",\"pass\":\"backward\"",
          "\"place\":\"attention\",\"operation\":\"attention\",\"pass\":\"forward\"", "are the same"},
@@ -207,6 +252,7 @@ static void refuses_what_is_wrong(void **state) {
         {"\"events\":[[0,", "\"events\":[[99999,", "has no name"},
         {"\"events\":[[0,", "\"events\":[[-1,", "not an event"},
         {"\"rows\":[[", "\"rows\":[[null,", "cells in"},
+        {"\"columns\":[", "\"columns\":[],\"was\":[", "columns: 0 of them"},
         {"\"rows\":[[", "\"rows\":[[[],", "neither a text nor a number"},
         {"\"kind\":\"count\"", "\"kind\":\"text\"", "not of its column's kind"},
         {"\"label\":\"fused\"", "\"label\":\"naive\"", "both are called 'naive'"},
@@ -437,6 +483,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writes_every_file, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(names_stay_text, scratch_setup, scratch_teardown),
         cmocka_unit_test(is_documented),
+        cmocka_unit_test(renders_from_the_file),
         cmocka_unit_test(cuts_endless_names),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(survives_any_damage),

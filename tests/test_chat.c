@@ -1,5 +1,6 @@
-/* Conversations against transformers' (tests/fixtures/make_chat.py): the text that each template makes of them, its
- * tokens, which of them are the assistant's, and what goes from an answer to the next. */
+/* Conversations against transformers' (tests/fixtures/make_chat.py): the text that each template makes of
+ * them, its tokens, which of them are the assistant's, and what goes from an answer to the next. */
+#define _GNU_SOURCE // strptime
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
 #include "tests/support/chat.h"
@@ -10,9 +11,10 @@
 
 enum { MOST_MESSAGES = 8 };
 
-static Status read_template(const json_t *one, const char *date, ChatTemplate *template) {
-    return chat_template_read(case_text(one, "template"), case_text(one, "begin"), case_text(one, "end"),
-                              date, template);
+/* As on the day that the cases were rendered on. */
+static void set_day(Chat *chat, const char *date) {
+    chat->template.now = (struct tm){0};
+    assert_non_null(strptime(date, "%d %b %Y", &chat->template.now));
 }
 
 static int64_t read_messages(const json_t *conversation, ChatMessage messages[MOST_MESSAGES]) {
@@ -48,26 +50,24 @@ static void expect_conversation(const char *name, const Chat *chat, const json_t
     int64_t count = read_messages(conversation, messages), content;
     bool ask = json_is_true(json_object_get(conversation, "ask"));
     const char *expected = case_text(conversation, "text");
-    Bytes text = {0}, answers = {0};
+    JinjaOutput text = {0};
+    Bytes answers = {0};
     TokenList ids = {0};
     if (!expected) {
-        expect_error(chat_render(&chat->template, messages, count, ask, &text, NULL), ERROR_FORMAT,
+        expect_error(chat_template_render(&chat->template, messages, count, ask, &text), ERROR_FORMAT,
                      "chat template");
-        memory_free(text.bytes);
         return;
     }
-    expect_ok(chat_render(&chat->template, messages, count, ask, &text, NULL));
-    bytes_put(&text, "", 1);
-    if (strcmp((char *)text.bytes, expected) != 0)
-        fail_msg("%s:\n%s\nnot\n%s", name, (char *)text.bytes, expected);
-    expect_ok(chat_encode(chat, messages, count, ask, &ids, &content));
+    expect_ok(chat_template_render(&chat->template, messages, count, ask, &text));
+    if (strcmp(text.text, expected) != 0) fail_msg("%s:\n%s\nnot\n%s", name, text.text, expected);
+    expect_ok(chat_encode(chat, messages, count, ask, &ids, ask ? &content : NULL));
     expect_numbers(name, json_object_get(conversation, "ids"), &ids, NULL);
     if (json_is_array(json_object_get(conversation, "answers"))) {
         ids.count = 0;
         expect_ok(chat_encode_answers(chat, messages, count, &ids, &answers));
         expect_numbers(name, json_object_get(conversation, "answers"), NULL, &answers);
     }
-    memory_free(text.bytes);
+    jinja_output_free(&text);
     memory_free(answers.bytes);
     token_list_free(&ids);
 }
@@ -78,25 +78,28 @@ static void templates(void **state) {
     size_t i, j;
     json_array_foreach(json_object_get(root, "cases"), i, one) {
         Chat chat;
-        const char *name = case_text(one, "name");
-        if (!case_text(one, "tokenizer")) {
-            expect_error(read_template(one, date, &chat.template), ERROR_FORMAT, "not known here");
-            continue;
-        }
         Tokenizer *tokenizer = open_tokenizer(*state, one);
         expect_ok(chat_open(tokenizer, "", &chat));
-        chat_template_free(&chat.template);
-        expect_ok(read_template(one, date, &chat.template)); /* of that day */
+        set_day(&chat, date);
         json_array_foreach(json_object_get(one, "conversations"), j, conversation)
-            expect_conversation(name, &chat, conversation);
+            expect_conversation(case_text(one, "name"), &chat, conversation);
         chat_close(&chat);
         tokenizer_free(tokenizer);
     }
     json_decref(root);
 }
 
-/* Turn by turn the tokens are those of the whole conversation, with an answer's end that was drawn or was not; and
- * what stands before a message's content is the same before each. */
+/* Not where thoughts go or are asked for, or what asks for an answer is marked with it. */
+static bool told_turn_by_turn(const char *name) {
+    static const char *const others[] = {"qwen3", "thinking", "no thoughts asked for",
+                                         "marked by generation"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, others[i]) == 0) return false;
+    return true;
+}
+
+/* Turn by turn the tokens are those of the whole conversation, with an answer's end that was drawn or was
+ * not; and what stands before a message's content is the same before each. */
 static void turns(void **state) {
     static const ChatMessage messages[] = {
         {ROLE_USER, "the box", 7}, {ROLE_ASSISTANT, "a door", 6}, {ROLE_USER, "one two", 7}};
@@ -108,8 +111,7 @@ static void turns(void **state) {
         TokenList whole = {0}, ids = {0}, answer = {0};
         Bytes answers = {0};
         int64_t content, first, next;
-        if (!case_text(one, "tokenizer") || strcmp(case_text(one, "name"), "qwen3") == 0)
-            continue; /* thoughts go */
+        if (!told_turn_by_turn(case_text(one, "name"))) continue;
         Tokenizer *tokenizer = open_tokenizer(*state, one);
         expect_ok(chat_open(tokenizer, "", &chat));
         expect_ok(chat_encode(&chat, messages, 3, true, &whole, &content));
@@ -137,6 +139,7 @@ static void turns(void **state) {
     json_decref(root);
 }
 
+/* The texts of templates by name, whose marks the byte tokenizer lacks. */
 static void named(void **state) {
     static const struct {
         const char *name, *text;
@@ -148,33 +151,70 @@ static void named(void **state) {
         {"mistral", "<s>[INST] hi[/INST]"},
     };
     const ChatMessage message = {ROLE_USER, "hi", 2};
-    (void)state;
+    const char *date;
+    json_t *root = chat_cases(&date);
+    Tokenizer *tokenizer = open_tokenizer(*state, chat_case(root, "zephyr")), *bytes;
     ChatTemplate template;
+    Chat chat;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        Bytes text = {0};
-        expect_ok(chat_template_named(forms[i].name, "<s>", "</s>", &template));
-        expect_ok(chat_render(&template, &message, 1, true, &text, NULL));
-        bytes_put(&text, "", 1);
-        assert_string_equal((char *)text.bytes, forms[i].text);
-        memory_free(text.bytes);
+        JinjaOutput text = {0};
+        expect_ok(chat_template_open(tokenizer, forms[i].name, &template));
+        expect_ok(chat_template_render(&template, &message, 1, true, &text));
+        assert_string_equal(text.text, forms[i].text);
+        jinja_output_free(&text);
         chat_template_free(&template);
     }
-    expect_error(chat_template_named("alpaca", "", "", &template), ERROR_USAGE,
-                 "no chat template named alpaca");
-    expect_error(chat_template_named("zephyr", "<s>", "", &template), ERROR_USAGE, "end token");
-    Tokenizer *bytes;
-    Chat chat;
+    expect_error(chat_open(tokenizer, "alpaca", &chat), ERROR_USAGE, "no chat template named alpaca");
     expect_ok(tokenizer_open("bytes", &bytes));
     expect_error(chat_open(bytes, "", &chat), ERROR_USAGE, "no chat template: choose");
     expect_error(chat_open(bytes, "chatml", &chat), ERROR_USAGE, "<|im_end|>, which is no token");
+    expect_error(chat_open(bytes, "zephyr", &chat), ERROR_USAGE, "no end token");
     tokenizer_free(bytes);
+    tokenizer_free(tokenizer);
+    json_decref(root);
+}
+
+/* What cannot be told from the renderings is refused, and a template that ends no answer trains none. */
+static void answers_that_cannot_be_told(void **state) {
+    static const struct {
+        const char *source, *says;
+    } cases[] = {
+        {"{% for m in messages %}{{ m.content }}</s>{{ m.content if messages[2] }}{% endfor %}",
+         "message 2: where the answer"},
+        {"{% for m in messages %}{{ m.content }}</s>{{ messages[1].content|length if loop.last }}{% endfor "
+         "%}",
+         "message 2: where the answer"},
+        {"{% for m in messages %}{{ m.content }}\n{% endfor %}", "with no token"},
+        {"{% for m in messages %}{% set x %}{% generation %}{{ m.content }}{% endgeneration %}{% endset %}{{ "
+         "x }}</s>"
+         "{% endfor %}",
+         "where its place cannot be told"},
+    };
+    const ChatMessage messages[] = {
+        {ROLE_USER, "the box", 7}, {ROLE_ASSISTANT, "door", 4}, {ROLE_USER, "one", 3}};
+    const char *date;
+    json_t *root = chat_cases(&date);
+    Tokenizer *tokenizer = open_tokenizer(*state, chat_case(root, "zephyr"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Chat chat;
+        TokenList ids = {0};
+        Bytes answers = {0};
+        expect_ok(chat_open_source(tokenizer, cases[i].source, &chat));
+        expect_error(chat_encode_answers(&chat, messages, 3, &ids, &answers), ERROR_FORMAT, cases[i].says);
+        token_list_free(&ids);
+        memory_free(answers.bytes);
+        chat_close(&chat);
+    }
+    tokenizer_free(tokenizer);
+    json_decref(root);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(templates, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(turns, scratch_setup, scratch_teardown),
-        cmocka_unit_test(named),
+        cmocka_unit_test_setup_teardown(named, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(answers_that_cannot_be_told, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* data/end_tokens: what a folder says of a text's end, and text that ends there. */
-#include "run/stream_text.h"
+#include "tasks/text/stream_text.h"
 #include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"
@@ -102,11 +102,10 @@ static TextStats write_text(const EndTokens *ends, int32_t tokens[1 + TOKENS]) {
     expect_ok(config_preset("llama-nano", &config));
     config.ends = *ends;
     expect_ok(tokenizer_open("bytes", &tokenizer));
-    expect_ok(inference_open(&in, test_device(BACKEND_CPU), &config, true));
+    const Session session = {.device = test_device(BACKEND_CPU), .config = config};
+    expect_ok(inference_open(&in, &session, true));
     in.use = INFERENCE_GENERATE;
-    expect_ok(inference_measure(&in, NULL));
-    expect_ok(inference_allocate(&in));
-    expect_ok(parameters_initialize(&in.ctx, &in.model.parameters, 3));
+    expect_ok(inference_start(&in, &session, false, 3));
     expect_ok(stream_text(&in.ctx, &in.generator, tokenizer, &options, ignore, NULL, &stats));
     memcpy(tokens, in.generator.history, (size_t)(1 + stats.tokens) * sizeof *tokens);
     inference_close(&in);

@@ -64,14 +64,13 @@ static void set_up(Ctx *ctx, const Setup *setup) {
 static void generate(const Setup *setup, bool cached, SamplerOptions options, int32_t tokens[TOKENS]) {
     static const int32_t prompt[PROMPT] = {3, 1, 4, 1, 5};
     Config config = small();
+    const Session session = {.device = test_device(setup->backend), .config = config};
     Inference in;
     Sampler *sampler;
-    expect_ok(inference_open(&in, test_device(setup->backend), &config, cached));
+    expect_ok(inference_open(&in, &session, cached));
     set_up(&in.ctx, setup);
     in.use = INFERENCE_GENERATE;
-    expect_ok(inference_measure(&in, NULL));
-    expect_ok(inference_allocate(&in));
-    expect_ok(parameters_initialize(&in.ctx, &in.model.parameters, 11));
+    expect_ok(inference_start(&in, &session, false, 11));
     expect_ok(sampler_open(config.vocab, &options, &sampler));
     for (int run = 0; run < 2; run++) { // starting anew forgets everything
         int32_t again[TOKENS];
@@ -117,13 +116,12 @@ static void test_cache_cuda(void **state) {
 static void open_window(const Setup *setup, bool cached, int64_t context, int64_t window, Inference *in) {
     Config config = small();
     config.context = context;
-    expect_ok(inference_open(in, test_device(setup->backend), &config, cached));
+    const Session session = {.device = test_device(setup->backend), .config = config};
+    expect_ok(inference_open(in, &session, cached));
     set_up(&in->ctx, setup);
     in->use = INFERENCE_GENERATE;
     in->generator.window = window;
-    expect_ok(inference_measure(in, NULL));
-    expect_ok(inference_allocate(in));
-    expect_ok(parameters_initialize(&in->ctx, &in->model.parameters, 11));
+    expect_ok(inference_start(in, &session, false, 11));
 }
 
 static void draw_tokens(Inference *in, int count, int32_t *tokens) {
@@ -156,16 +154,16 @@ static void expect_turns(const Setup *setup) {
     expect_ok(generator_start(g, prompt, PROMPT));
     draw_tokens(&in, 3, tokens);
     expect_ok(generator_append(g, more, 3));
-    assert_int_equal(g->fed, 7); /* the last token that was drawn is read with those behind it */
+    assert_int_equal(g->cache.length, 7); /* the last token that was drawn is read with those behind it */
     expect_same_follow(&in, &fresh, 11);
     assert_int_equal(g->draws, 7);
     generator_forget(g, 2, 6);
-    assert_int_equal(g->fed, 2); /* what stands before the gap is not read again */
+    assert_int_equal(g->cache.length, 2); /* what stands before the gap is not read again */
     assert_memory_equal(g->history, prompt, 2 * sizeof *prompt);
     expect_same_follow(&in, &fresh, 9);
     expect_error(generator_append(g, tokens, 8), ERROR_INTERNAL, "8 tokens do not fit");
     generator_forget(g, 12, 1); /* the last, which the cache lacks */
-    assert_int_equal(g->fed, 12);
+    assert_int_equal(g->cache.length, 12);
     expect_ok(generator_append(g, more, 1));
     expect_same_follow(&in, &fresh, 13);
     draw_tokens(&in, 4, tokens); /* over the end: the later half stays */
@@ -363,7 +361,7 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
 static void train(const Setup *setup, Recompute recompute, double losses[STEPS]) {
     Config config = small();
     Trainer t;
-    expect_ok(trainer_open(&t, test_device(setup->backend), &config, NULL));
+    expect_ok(trainer_open(&t, &(Session){.device = test_device(setup->backend), .config = config}, NULL));
     set_up(&t.ctx, setup);
     t.batch = BATCH;
     t.seq = SEQ;
@@ -403,15 +401,14 @@ static void forward(const Setup *setup, float *values, int64_t count) {
     Config config = small();
     Inference in;
     int32_t tokens[BATCH * SEQ];
-    expect_ok(inference_open(&in, test_device(setup->backend), &config, false));
+    const Session session = {.device = test_device(setup->backend), .config = config};
+    expect_ok(inference_open(&in, &session, false));
     set_up(&in.ctx, setup);
     in.use = INFERENCE_LOGITS;
     in.batch = BATCH;
     in.seq = SEQ;
     in.logits_dtype = F32;
-    expect_ok(inference_measure(&in, NULL));
-    expect_ok(inference_allocate(&in));
-    expect_ok(parameters_initialize(&in.ctx, &in.model.parameters, 1));
+    expect_ok(inference_start(&in, &session, false, 1));
     for (int run = 0; run < 5; run++) {
         for (int i = 0; i < BATCH * SEQ; i++) tokens[i] = (i * 7 + run) % 131;
         expect_ok(inference_logits(&in, tokens, BATCH, SEQ));

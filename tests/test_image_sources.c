@@ -85,8 +85,8 @@ static void kept_lists_are_checked(void **state) {
     }
 }
 
-/* Of this folder, but ended early or with a picture that is not in a folder of a class, as a stranger's cache may
- * have it: the first crashed, the others were believed. */
+/* Of this folder, but ended early or with a picture that is not in a folder of a class, as a stranger's cache
+ * may have it: the first crashed, the others were believed. */
 static void kept_lists_name_nothing_else(void **state) {
     const char *root = inside(*state, "data"), *cache = inside(*state, "cache");
     static const char *const lies[] = {"", "P1.png", "P../x.png", "D1.0 /dev"};
@@ -132,6 +132,38 @@ static void finds_files(void **state) {
     expect_picture(source, 0, "2.jpg", "");
     images_close(source);
     expect_error(images_open_files(inside(*state, "none.jpg"), &source), ERROR_FILE, "none.jpg");
+}
+
+/* Folders 0 to 28, each with two links to the next: there are 2^28 ways to the last. And one leads back. */
+static void links_are_walked_once(void **state) {
+    enum { LEVELS = 28 };
+    ImageSource *source;
+    char path[100], target[100];
+    for (int level = 0; level <= LEVELS; level++) {
+        snprintf(path, sizeof path, "levels/%d", level);
+        expect_ok(directory_make(inside(*state, path)));
+        for (int way = 0; way < 2 && level < LEVELS; way++) {
+            snprintf(path, sizeof path, "levels/%d/%c", level, "ab"[way]);
+            snprintf(target, sizeof target, "../%d", level + 1);
+            assert_int_equal(symlink(target, inside(*state, path)), 0);
+        }
+    }
+    write_dot(inside(*state, "levels/28"), "deep.png");
+    assert_int_equal(symlink("../0", inside(*state, "levels/28/back")), 0);
+    expect_ok(images_open_files(inside(*state, "levels/0"), &source));
+    assert_int_equal(images_count(source), 1);
+    images_close(source);
+    /* A class. */
+    expect_ok(directory_make(inside(*state, "data/one")));
+    assert_int_equal(symlink("../../levels/0", inside(*state, "data/one/levels")), 0);
+    assert_int_equal(symlink("../one", inside(*state, "data/one/itself")), 0);
+    source = open_source(inside(*state, "data"), IMAGES_TRAIN, NULL);
+    assert_int_equal(images_count(source), 1);
+    images_close(source);
+    /* Two classes of the same pictures. */
+    assert_int_equal(symlink("one", inside(*state, "data/two")), 0);
+    expect_error(images_open(inside(*state, "data"), IMAGES_TRAIN, NULL, &source), ERROR_FORMAT,
+                 "two: a link leads from this class");
 }
 
 enum { IDX = 3, SIDE = 4 };
@@ -273,6 +305,7 @@ int main(void) {
                                        IN_FOLDER(kept_lists_are_checked),
                                        IN_FOLDER(kept_lists_name_nothing_else),
                                        IN_FOLDER(finds_files),
+                                       IN_FOLDER(links_are_walked_once),
                                        IN_FOLDER(reads_idx),
                                        IN_FOLDER(refuses_idx_that_lies),
                                        IN_FOLDER(reads_cifar),

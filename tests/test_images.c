@@ -1,4 +1,5 @@
-/* tasks/pictures/images: what is decoded and how it is scaled, against Pillow and transformers (make_images.py). */
+/* tasks/pictures/images: what is decoded and how it is scaled, against Pillow and transformers
+ * (make_images.py). */
 #include "base/directories.h"
 #include "base/memory.h"
 #include "tasks/pictures/images/images.h"
@@ -7,6 +8,7 @@
 #include "data/safetensors.h"
 #include "tests/support/expect.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +51,8 @@ static void compare_processed(const Safetensors *file, const char *name, const I
     }
 }
 
-/* Colours come out as they are, grey within the rounding of its weights; but a JPEG's grey is what the file holds, which
- * Pillow computes back from colours that were cut off at 0 and 255. */
+/* Colours come out as they are, grey within the rounding of its weights; but a JPEG's grey is what the file
+ * holds, which Pillow computes back from colours that were cut off at 0 and 255. */
 static void compare_picture(const Safetensors *file, const char *path, const char *name) {
     bool jpeg = strstr(name, ".jp");
     char key[100];
@@ -157,8 +159,8 @@ static void refuses_every_beginning(void **state) {
     }
 }
 
-/* 3 x 1 pixels of the numbers 0, 1 (or 200), 0. A colour that the palette lacks is black, as for Pillow: it was
- * whatever the stack held. The third has a header of 12 bytes, and all its colours. */
+/* 3 x 1 pixels of the numbers 0, 1 (or 200), 0. A colour that the palette lacks is black, as for Pillow: it
+ * was whatever the stack held. The third has a header of 12 bytes, and all its colours. */
 static void every_colour_has_a_value(void **state) {
     static const char png[] =
         "\x89\x50\x4E\x47\x0D\x0A\x1A\x0A\x00\x00\x00\x0D\x49\x48\x44\x52\x00\x00\x00\x03"
@@ -310,6 +312,58 @@ static void erases_rectangles(void **state) {
     assert_in_range(most, 12, 15); // a third of 36, with rounded sides
 }
 
+/* Which part of a picture of RAMP x RAMP pixels was cropped: their colours are their place. What comes out is
+ * the middle of each of 8 x 8 fields of it, rounded. */
+enum { RAMP = 240, FIELDS = 8 };
+
+typedef struct {
+    double first, size; // the fields at the edges have other neighbours
+} Extent;
+
+static Extent extent_of(const uint8_t *out, int64_t channel, int64_t step) {
+    double second = out[2 * step + channel], last = out[(FIELDS - 3) * step + channel];
+    double field = (last - second) / (FIELDS - 5);
+    return (Extent){second - 2.5 * field + 0.5, FIELDS * field};
+}
+
+/* Torchvision's RandomResizedCrop: sides from 3 : 4 to 4 : 3, a place that is drawn for rows and columns
+ * apart. */
+static void crops_are_drawn_freely(void **state) {
+    enum { DRAWN = 1000 };
+    const ImageProcessor p = {FIELDS, FIELDS, 3, FIELDS, FIELDS, RESAMPLE_BILINEAR, {0}, {0}};
+    const Augmentation crop = {.crop = 0.25};
+    static uint8_t pixels[RAMP * RAMP * 3], out[FIELDS * FIELDS * 3];
+    double narrowest = 9, widest = 0, sums[2] = {0}, squares[2] = {0}, both = 0;
+    int count = 0;
+    (void)state;
+    for (int y = 0; y < RAMP; y++)
+        for (int x = 0; x < RAMP; x++)
+            memcpy(pixels + 3 * (y * RAMP + x), (uint8_t[]){(uint8_t)x, (uint8_t)y, 0}, 3);
+    for (uint64_t counter = 0; counter < DRAWN; counter++) {
+        image_augment(&(Image){pixels, RAMP, RAMP, 3}, &p, &crop, 4, counter, out);
+        const Extent across = extent_of(out, 0, 3), down = extent_of(out, 1, 3 * FIELDS);
+        narrowest = fmin(narrowest, across.size / down.size);
+        widest = fmax(widest, across.size / down.size);
+        if (across.size > 0.8 * RAMP || down.size > 0.8 * RAMP) continue; // hardly a place to draw
+        const double place[2] = {across.first / (RAMP - across.size), down.first / (RAMP - down.size)};
+        for (int i = 0; i < 2; i++) sums[i] += place[i];
+        for (int i = 0; i < 2; i++) squares[i] += place[i] * place[i];
+        both += place[0] * place[1];
+        count++;
+    }
+    assert_true(narrowest > 0.7 && narrowest < 0.8 && widest > 1.25 &&
+                widest < 1.42); // 3/4 and 4/3, within the rounding
+    assert_true(count > DRAWN / 4);
+    const double n = count, spread[2] = {squares[0] / n - sums[0] / n * sums[0] / n,
+                                         squares[1] / n - sums[1] / n * sums[1] / n};
+    for (int i = 0; i < 2; i++) {
+        assert_true(fabs(sums[i] / n - 0.5) < 4 * sqrt(1 / (12 * n)) + 0.02);
+        assert_true(fabs(spread[i] - 1.0 / 12) < 0.02);
+    }
+    const double correlation = (both / n - sums[0] / n * sums[1] / n) / sqrt(spread[0] * spread[1]);
+    assert_true(fabs(correlation) < 4 / sqrt(n));
+}
+
 static void narrow_pictures_have_crops(void **state) {
     const ImageProcessor p = {4, 4, 1, 4, 4, RESAMPLE_BILINEAR, {0}, {0}};
     const Augmentation some = {0.9, true, 5, 1};
@@ -401,6 +455,7 @@ int main(void) {
                                        cmocka_unit_test(a_telephones_second_picture_is_passed_over),
                                        cmocka_unit_test(every_colour_has_a_value),
                                        cmocka_unit_test(augments_by_counter),
+                                       cmocka_unit_test(crops_are_drawn_freely),
                                        cmocka_unit_test(narrow_pictures_have_crops),
                                        cmocka_unit_test(padding_moves_pictures),
                                        cmocka_unit_test(erases_rectangles),

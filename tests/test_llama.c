@@ -49,17 +49,18 @@ static Answer open_answer(int i, char folder[100]) {
 }
 
 static void open_inference(Inference *in, const Answer *a, const Variant *variant, InferenceUse use) {
-    expect_ok(inference_open(in, test_device(variant->backend), &a->config, true));
-    in->ctx.dtype = variant->dtype;
-    in->ctx.fuses = variant->form == FORM_FUSED ? (1 << OP_COUNT) - 1 : 0;
-    in->ctx.tf32 = variant->tf32;
+    const Session session = {.device = test_device(variant->backend),
+                             .dtype = variant->dtype,
+                             .tf32 = variant->tf32,
+                             .fuses = variant->form == FORM_FUSED ? (1 << OP_COUNT) - 1 : 0,
+                             .config = a->config,
+                             .folder = (char *)a->folder};
+    expect_ok(inference_open(in, &session, true));
     in->use = use;
     in->logits_dtype = F32;
     in->batch = 1;
     in->seq = a->prompt_count;
-    expect_ok(inference_measure(in, NULL));
-    expect_ok(inference_allocate(in));
-    expect_ok(checkpoint_load(&in->ctx, a->folder, &in->model.parameters));
+    expect_ok(inference_start(in, &session, false, 0));
 }
 
 /* fp32 to 1e-5 on the CPU and 1e-4 on a GPU; the shorter dtypes by their unit. */

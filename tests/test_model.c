@@ -122,8 +122,8 @@ static void gradients_are_slopes(void **state) {
     safetensors_close(file);
 }
 
-/* How far new weights are spread: GPT-2's, less where a branch ends in the stream; BERT's; Xavier's, each of the
- * packed layers for itself (torch.nn.Transformer). */
+/* How far new weights are spread: GPT-2's, less where a branch ends in the stream; BERT's; Xavier's, each of
+ * the packed layers for itself (torch.nn.Transformer). */
 static void new_weights_have_their_spread(void **state) {
     (void)state;
     static const struct {
@@ -160,6 +160,59 @@ static void new_weights_have_their_spread(void **state) {
     }
 }
 
+/* ---- stochastic depth ---- */
+
+enum { SAMPLES = 400, LENGTH = 2 };
+
+/* out: the hidden states of SAMPLES rows by a model of so many layers, of whose last one nothing is left but
+ * what it was given: the rate, which is the last layer's, is as good as 1. */
+static void deep_body(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const int64_t *layers = what;
+    static int32_t tokens[SAMPLES * LENGTH];
+    const int32_t draw = 5;
+    Transformer model;
+    Config config;
+    (void)in;
+    expect_ok(config_preset("llama-nano",
+                            &config)); // whose initial values do not depend on how many layers there are
+    config.layers = *layers;
+    config.vocab = 256;
+    config_complete(&config);
+    for (int i = 0; i < SAMPLES * LENGTH; i++) tokens[i] = 7 * i % 256;
+    rig->ctx.training = true;
+    expect_ok(transformer_open(&config, &model));
+    expect_ok(transformer_take(&rig->ctx, &model, true));
+    if (!rig->ctx.measuring) expect_ok(parameters_initialize(&rig->ctx, &model.parameters, 3));
+    model.dropout = (Dropout){.seed = 11, .draw = rig_put_ints(rig, "draw", shape1(1), &draw)};
+    model.depth = *layers > 1 ? 1 - 1e-9 : 0;
+    const DeviceBatch batch = {.tokens = rig_put_ints(rig, "tokens", shape2(SAMPLES, LENGTH), tokens)};
+    expect_ok(transformer_forward(&rig->ctx, &model, &batch, NULL));
+    rig_get(rig, model.hidden, out[0]);
+    transformer_close(&model);
+}
+
+/* Rates rise from 0 in the first layer by the same step to the last one's: of two layers the first alone is
+ * left in every sample, of three it is in the quarter in which both branches of the second, at a half, are
+ * dropped. */
+static void depth_rises_by_layer(void **state) {
+    (void)state;
+    Config config;
+    expect_ok(config_preset("llama-nano", &config));
+    const int64_t count = LENGTH * config.width;
+    double *values[4];
+    for (int64_t layers = 1; layers <= 3; layers++) {
+        values[layers] = zeros(SAMPLES * count);
+        rig_run_once(&specification, deep_body, &layers, NULL, &values[layers]);
+    }
+    int same[4] = {0};
+    for (int64_t layers = 2; layers <= 3; layers++)
+        for (int64_t sample = 0; sample < SAMPLES; sample++)
+            same[layers] += memcmp(values[1] + sample * count, values[layers] + sample * count,
+                                   (size_t)count * sizeof(double)) == 0;
+    assert_int_equal(same[2], SAMPLES);
+    assert_in_range(same[3], SAMPLES / 4 - 35, SAMPLES / 4 + 35); // four standard deviations
+}
+
 #define ON_ALL(test)                                                                                         \
     {#test ", cpu naive fp64", test, NULL, test_end, (void *)&specification}, ON_EACH_VARIANT(test)
 
@@ -168,7 +221,7 @@ int main(void) {
         ON_ALL(gradients_are_pytorchs),        ON_ALL(recomputation_changes_no_bit),
         ON_ALL(a_cache_gives_the_same_logits), ON_ALL(five_steps_are_pytorchs),
         ON_ALL(a_hundred_losses_are_pytorchs), ONCE(gradients_are_slopes),
-        ONCE(new_weights_have_their_spread),
+        ONCE(new_weights_have_their_spread),   ONCE(depth_rises_by_layer),
     };
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

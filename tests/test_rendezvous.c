@@ -67,14 +67,14 @@ static void test_starters(void **state) {
         {"", NULL, 0, 1, 0, "", 0},
         {TORCHRUN, "torchrun", 3, 8, 1, "gpu7", 29501},
         {TORCHRUN " LOCAL_WORLD_SIZE=4", "torchrun", 3, 8, 1, "gpu7", 29501},
-        {TORCHRUN " LOCAL_WORLD_SIZE=8", "torchrun", 3, 8, 1, "127.0.0.1", 29501},
+        {TORCHRUN " LOCAL_WORLD_SIZE=8", "torchrun", 3, 8, 1, "@fusebox", 29501},
         {OPEN_MPI " OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_RANK=1", "Open MPI", 1, 4, 1, "127.0.0.1", 0},
         {OPEN_MPI " OMPI_COMM_WORLD_LOCAL_SIZE=2", "Open MPI", 1, 4, 1, "", 0},
         {OPEN_MPI " OMPI_COMM_WORLD_LOCAL_SIZE=2 MASTER_ADDR=a MASTER_PORT=5000", "Open MPI", 1, 4, 1, "a",
          5000},
         {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2", "PMI", 1, 2, 1, "127.0.0.1", 0},
         {SLURM " SLURM_JOB_NODELIST=n[03-06,9] SLURM_STEP_TASKS_PER_NODE=4(x4)", "Slurm", 5, 16, 2, "n03", 0},
-        {SLURM " SLURM_JOB_NODELIST=n7 SLURM_STEP_TASKS_PER_NODE=16", "Slurm", 5, 16, 2, "127.0.0.1", 0},
+        {SLURM " SLURM_JOB_NODELIST=n7 SLURM_STEP_TASKS_PER_NODE=16", "Slurm", 5, 16, 2, "@fusebox", 0},
         {SLURM " SLURM_JOB_NODELIST=n7 PMI_RANK=5 PMI_SIZE=16", "Slurm", 5, 16, 2, "n7", 0},
         {SLURM " SLURM_JOB_NODELIST=n[03-06,9] SLURM_STEP_NODELIST=n[05-06]", "Slurm", 5, 16, 2, "n05", 0},
         {SLURM " SLURM_JOB_NODELIST=n1 " OPEN_MPI " OMPI_COMM_WORLD_LOCAL_SIZE=4", "Open MPI", 1, 4, 1,
@@ -188,6 +188,8 @@ typedef struct {
     int wrong;      // this one is as follows, where that is set
     int rank, says; // another rank, another size
     const char *facts, *host;
+    bool own; // all are on this host, at a name of their user's
+    bool other_user;
     uint64_t token;
     double seconds;
     int dies; // this rank ends once it has met the others; -1: none
@@ -214,12 +216,14 @@ static Status meet(int rank, void *user) {
     Rendezvous *r;
     const char *said = facts;
     if (rank == s->absent) return OK;
+    if (s->own) snprintf(identity.host, sizeof identity.host, "@fusebox");
     if (rank == s->wrong) {
         if (s->rank) identity.rank = s->rank;
         if (s->says) identity.size = s->says;
         if (s->token) identity.token = s->token;
         if (s->facts) said = s->facts;
         if (s->host) snprintf(identity.host, sizeof identity.host, "%s", s->host);
+        if (s->other_user && setuid(65534) != 0) rank_skip(); // we are not root
     }
     TRY(rendezvous_open(&identity, said, s->seconds, NULL, &r));
     Status status = exchange(r);
@@ -378,6 +382,25 @@ static void test_foreigners(void **state) {
     for (int rank = 0; rank < good.size + 2; rank++) expect_rank(ends, rank, 0, "");
 }
 
+/* Another user's process that has all that a rank has does not reach the others, nor do they reach it. */
+static void test_other_users(void **state) {
+    (void)state;
+    Start start = good;
+    start.own = true;
+    const RankEnd *ends = met(start);
+    for (int rank = 0; rank < start.size; rank++) expect_rank(ends, rank, 0, "");
+
+    start.other_user = true;
+    start.seconds = 1;
+    for (start.wrong = 0; start.wrong < 2; start.wrong++) {
+        ends = met(start);
+        expect_rank(ends, 1, ERROR_DEVICE,
+                    start.wrong ? "Permission denied" : "no rank 0 of this run on @fusebox");
+        expect_rank(ends, 0, ERROR_DEVICE,
+                    start.wrong ? "rank 1 of 3 has not come" : "ranks 1, 2 of 3 have not come");
+    }
+}
+
 static Status agree(int rank, void *user) {
     Identity identity = identity_of(rank, 3, *(int *)user);
     Rendezvous *r;
@@ -404,7 +427,8 @@ int main(void) {
         cmocka_unit_test(test_meeting),        cmocka_unit_test(test_differences),
         cmocka_unit_test(test_wrong_ranks),    cmocka_unit_test(test_absent_ranks),
         cmocka_unit_test(test_rank_that_dies), cmocka_unit_test(test_ports),
-        cmocka_unit_test(test_foreigners),     cmocka_unit_test(test_agreement),
+        cmocka_unit_test(test_foreigners),     cmocka_unit_test(test_other_users),
+        cmocka_unit_test(test_agreement),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

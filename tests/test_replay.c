@@ -98,10 +98,12 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
 
 static void open_trainer(const How *how, const What *what, Trainer *t) {
     Config config = small(what->task);
-    expect_ok(trainer_open(t, test_device(how->backend), &config, NULL));
-    t->ctx.dtype = how->dtype;
-    t->ctx.fuses = how->fuses;
-    t->ctx.graphs = how->graphs;
+    const Session session = {.device = test_device(how->backend),
+                             .dtype = how->dtype,
+                             .fuses = how->fuses,
+                             .graphs = how->graphs,
+                             .config = config};
+    expect_ok(trainer_open(t, &session, NULL));
     t->batch = BATCH;
     t->seq = SEQ;
     t->source_seq = what->task == TASK_SEQUENCE ? SOURCE : 0;
@@ -189,7 +191,7 @@ typedef struct {
 
 static Status watch(void *context, int64_t index, Batch *batch) {
     Watched *w = context;
-    w->numbers[w->count++] = *(const int32_t *)w->trainer->memory.draw.data;
+    w->numbers[w->count++] = *(const int32_t *)w->trainer->draw.data;
     return fetch(&w->source, index, batch);
 }
 
@@ -205,7 +207,7 @@ static void each_micro_batch_has_its_own_masks(void **state) {
         w.source.step = t.ctx.step;
         expect_ok(trainer_step(&t, watch, &w, 1e-3, &result));
     }
-    w.numbers[w.count] = *(const int32_t *)t.memory.draw.data;
+    w.numbers[w.count] = *(const int32_t *)t.draw.data;
     assert_int_equal(w.count, STEPS * ACCUM);
     for (int i = 1; i <= w.count; i++)
         for (int j = 1; j < i; j++) assert_int_not_equal(w.numbers[i], w.numbers[j]);

@@ -285,7 +285,7 @@ static void questions_have_figures(void **state) {
                                       {"mlp.expand", "linear", PASS_FORWARD, 1e-2}};
     Profile profile;
     Answers answers;
-    expect_ok(profile_make(traces, 2, differences, 2, &(ProfileOptions){0}, &profile));
+    expect_ok(profile_make(traces, 2, differences, 2, &profile));
     answers = questions_answer(&profile);
     /* 60 us of softmax, 60 us of products; 2 GFLOP of products over heads of 32: 5 / (4 x 32) */
     expect_line(&answers, 1, "naive, forward: softmax 60.000 us, products 60.000 us of 135.000 us");
@@ -318,7 +318,7 @@ static void questions_have_figures(void **state) {
 static void expect_bound(Trace *t, const char *part) {
     Profile profile;
     Answers answers;
-    expect_ok(profile_make(&t, 1, NULL, 0, &(ProfileOptions){0}, &profile));
+    expect_ok(profile_make(&t, 1, NULL, 0, &profile));
     answers = questions_answer(&profile);
     expect_line(&answers, 6, part);
     expect_line(&answers, 5, "only one path ran");
@@ -384,7 +384,7 @@ static void questions_know_what_was_timed(void **state) {
     Profile profile;
     Answers answers;
     trace_set_times(t, NULL, NULL, 0, t->run.traced_ms, 0);
-    expect_ok(profile_make(&t, 1, NULL, 0, &(ProfileOptions){0}, &profile));
+    expect_ok(profile_make(&t, 1, NULL, 0, &profile));
     answers = questions_answer(&profile);
     near(profile.paths[0].figures.step_ms, 1e-6 * profile.paths[0].figures.step_ns);
     near(profile.paths[0].figures.reader_ms, 0.02); // its phase

@@ -251,6 +251,25 @@ static void test_halves(void **state) {
     trace_close(t);
 }
 
+/* Each rank sends what is not its own part: once, but in an all-reduce twice, a sum and its result. */
+static void test_bytes(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        double bytes;
+    } cases[] = {{"reduce-scatter", 6e6}, {"all-gather", 6e6}, {"all-reduce", 3e6}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Trace *t = made(0, cases[i].name);
+        t->others = memory_array(RANKS - 1, sizeof *t->others);
+        for (int rank = 1; rank < RANKS; rank++) t->others[t->other_count++] = made(rank, cases[i].name);
+        Collectives all = collectives_of(t);
+        assert_int_equal(all.count, 1);
+        expect_about(all.list[0].bytes, cases[i].bytes);
+        collectives_free(&all);
+        trace_close(t);
+    }
+}
+
 /* A clock that runs behind may put an event before the first. */
 static void test_times_below_zero(void **state) {
     (void)state;
@@ -292,8 +311,9 @@ static void test_phases_end_with_their_step(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packing), cmocka_unit_test(test_together),
-                                       cmocka_unit_test(test_halves), cmocka_unit_test(test_times_below_zero),
-                                       cmocka_unit_test(test_phases_end_with_their_step)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_packing),          cmocka_unit_test(test_together),
+        cmocka_unit_test(test_halves),           cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_times_below_zero), cmocka_unit_test(test_phases_end_with_their_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

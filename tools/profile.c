@@ -2,8 +2,10 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "report/diff.h"
+#include "report/markdown_report.h"
 #include "report/page.h"
 #include "report/picture.h"
+#include "report/print.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +16,9 @@ static const char help[] =
     "Usage: profile diff BEFORE.json AFTER.json [--fail-if LIMIT]...\n"
     "       profile check FILE.json...\n"
     "       profile page FILE.json PAGE.html\n"
+    "       profile tables FILE.json\n"
+    "       profile questions FILE.json\n"
+    "       profile report FILE.json\n"
     "       profile picture COMPARE.json PICTURE.svg\n"
     "       profile schema\n"
     "\n"
@@ -27,6 +32,9 @@ static const char help[] =
     "           anything is.\n"
     "  page     makes the HTML page of a profile, which needs no network and no other\n"
     "           file.\n"
+    "  tables, questions, report\n"
+    "           print a profile as --report=tables and --report=questions do, or as\n"
+    "           Markdown.\n"
     "  picture  draws what `./train --compare --out=FOLDER` wrote to\n"
     "           FOLDER/compare.json, operation by operation.\n"
     "  schema   prints the keys of a profile, as docs/profile-schema.md has them.\n";
@@ -94,6 +102,22 @@ static Status page(int argc, char **argv) {
     return status;
 }
 
+/* Prints a bundle in one of its forms. */
+static Status print(const char *verb, int argc, char **argv) {
+    static const TableView all = {0};
+    Bundle bundle;
+    if (argc != 1) return fail(ERROR_USAGE, "%s needs a bundle: profile %s FILE.json", verb, verb);
+    TRY(bundle_read(argv[0], &bundle));
+    if (strcmp(verb, "tables") == 0) bundle_print_tables(&bundle, &all, stdout);
+    if (strcmp(verb, "questions") == 0) bundle_print_questions(&bundle, stdout);
+    if (strcmp(verb, "report") == 0)
+        markdown_report_print(&bundle, stdout);
+    else
+        bundle_print_audit(&bundle, stdout);
+    bundle_free(&bundle);
+    return OK;
+}
+
 static Status picture(int argc, char **argv) {
     if (argc != 2)
         return fail(ERROR_USAGE,
@@ -103,7 +127,7 @@ static Status picture(int argc, char **argv) {
 }
 
 static Status run(int argc, char **argv, int *code) {
-    static const char *const commands = "diff, check, page, picture and schema";
+    static const char *const commands = "diff, check, page, tables, questions, report, picture and schema";
     if (argc < 2) return fail(ERROR_USAGE, "a command is needed; there are %s, and --help", commands);
     const char *verb = argv[1];
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0) {
@@ -113,6 +137,8 @@ static Status run(int argc, char **argv, int *code) {
     if (strcmp(verb, "diff") == 0) return diff(argc - 2, argv + 2, code);
     if (strcmp(verb, "check") == 0) return check(argc - 2, argv + 2);
     if (strcmp(verb, "page") == 0) return page(argc - 2, argv + 2);
+    if (strcmp(verb, "tables") == 0 || strcmp(verb, "questions") == 0 || strcmp(verb, "report") == 0)
+        return print(verb, argc - 2, argv + 2);
     if (strcmp(verb, "picture") == 0) return picture(argc - 2, argv + 2);
     if (strcmp(verb, "schema") == 0) {
         fields_describe(bundle_fields, stdout);

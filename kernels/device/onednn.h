@@ -1,7 +1,7 @@
-/* onednn: matrix products by oneDNN, with what follows them. In a build without it (DNNL=0) these functions are NULL, and
- * everybody gets along without. Which of its versions' interfaces the headers describe only onednn/onednn.c knows.
- * ERROR_MEMORY where oneDNN says that memory does not suffice; where it does not say so but crashes, SECURITY.md says
- * what becomes of the program. */
+/* onednn: matrix products by oneDNN, with what follows them. In a build without it (DNNL=0) these functions
+ * are NULL, and everybody gets along without. Which of its versions' interfaces the headers describe only
+ * onednn/onednn.c knows. ERROR_MEMORY where oneDNN says that memory does not suffice; where it does not say
+ * so but crashes, SECURITY.md says what becomes of the program. */
 #pragma once
 
 #include "base/status.h"
@@ -11,8 +11,8 @@
 
 typedef enum { FINISH_PLAIN, FINISH_GELU_TANH, FINISH_GELU, FINISH_RELU, FINISH_TANH } Finish;
 
-/* C = finish(A B + bias + added), or C += A B: A is (m, k), B (k, n), C (m, n). Strides are in elements. Plain
- * bytes without gaps, so that it is a key. */
+/* C = finish(A B + bias + added), or C += A B: A is (m, k), B (k, n), C (m, n). Strides are in elements.
+ * Plain bytes without gaps, so that it is a key. */
 typedef struct {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, b_column, c_row;

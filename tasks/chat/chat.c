@@ -3,248 +3,201 @@
 
 #include "base/memory.h"
 
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
+
+/* ---- sentinels ---- */
+
+void chat_choose_sentinel(const char *text, int64_t length, char sentinel[SENTINEL_SIZE]) {
+    for (int i = 0;; i++) {
+        snprintf(sentinel, SENTINEL_SIZE, "zq%dqz", i);
+        if (!memmem(text, (size_t)length, sentinel, strlen(sentinel))) return;
+    }
+}
+
+int64_t chat_find_sentinel(const JinjaOutput *output, const char *sentinel) {
+    size_t size = strlen(sentinel);
+    const char *first = memmem(output->text, (size_t)output->length, sentinel, size);
+    if (!first) return -1;
+    const char *behind = first + size;
+    if (memmem(behind, (size_t)(output->text + output->length - behind), sentinel, size)) return -2;
+    return first - output->text;
+}
+
+static ChatMessage message_of(ChatRole role, const char *text) {
+    return (ChatMessage){role, text, (int64_t)strlen(text)};
+}
+
+/* Renders a question, an answer and, where there are three messages, the last of those. *behind gets where
+ * that goes on behind the answer, or -1 where it does not hold that once. */
+static Status render_answer(const Chat *chat, ChatMessage messages[3], int64_t count,
+                            char sentinel[SENTINEL_SIZE], JinjaOutput *output, int64_t *behind) {
+    chat_choose_sentinel(messages[2].text, messages[2].length, sentinel);
+    messages[0] = message_of(ROLE_USER, "a");
+    messages[1] = message_of(ROLE_ASSISTANT, sentinel);
+    TRY(chat_template_render(&chat->template, messages, count, count == 3, output));
+    *behind = chat_find_sentinel(output, sentinel);
+    *behind = *behind < 0 ? -1 : *behind + (int64_t)strlen(sentinel);
+    return OK;
+}
 
 /* ---- opening ---- */
 
-/* The text of a token, or "": memory_free it. */
-static char *token_text(const Tokenizer *t, int32_t id) {
-    int64_t length;
-    const uint8_t *bytes = tokenizer_decode(t, id, &length);
-    return bytes ? memory_text_slice((const char *)bytes, (size_t)length) : memory_text("");
+static Status end_is_no_token(const char *text, int64_t length) {
+    int64_t line = 0;
+    while (line < length && line < 40 && text[line] != '\n') line++;
+    return fail(ERROR_USAGE, "the chat template ends an answer with %.*s, which is no token of the tokenizer",
+                (int)line, text);
 }
 
-static Status read_template(const Tokenizer *t, const char *name, const char *begin, const char *end,
-                            ChatTemplate *template) {
-    const char *source = tokenizer_chat_template(t);
-    char date[32];
-    time_t now = time(NULL);
-    struct tm day;
-    if (*name) return chat_template_named(name, begin, end, template);
-    if (!source)
-        return fail(ERROR_USAGE,
-                    "the model has no chat template: choose one of chatml, llama3, zephyr and mistral with "
-                    "--template");
-    strftime(date, sizeof date, "%d %b %Y", localtime_r(&now, &day));
-    return chat_template_read(source, begin, end, date, template);
-}
-
-static Status find_end(Chat *chat) {
+/* The end is the added token that stands behind an answer. Where none does, it is the tokenizer's. */
+static Status take_end(Chat *chat, const char *text, int64_t length) {
     TokenList ids = {0};
-    const char *end = chat->template.end;
-    Status status = tokenizer_encode_special(chat->tokenizer, end, (int64_t)strlen(end), &ids);
-    chat->end = ids.count == 1 ? ids.ids[0] : -1;
+    int32_t last = tokenizer_special(chat->tokenizer, TOKEN_END);
+    while (length && strchr(" \n\t\r", *text)) text++, length--;
+    chat->end = last >= 0 ? last : tokenizer_end_of_text(chat->tokenizer);
+    if (!length && chat->end >= 0) return OK;
+    if (!length)
+        return fail(ERROR_USAGE,
+                    "the chat template ends an answer with no token, and the tokenizer has no end token");
+    Status status = tokenizer_encode_special(chat->tokenizer, text, length, &ids);
+    chat->ends = ids.count && tokenizer_adds(chat->tokenizer, ids.ids[0]);
+    if (chat->ends) chat->end = ids.ids[0];
     token_list_free(&ids);
-    if (status || chat->end >= 0) return status;
-    return fail(ERROR_USAGE, "the chat template ends an answer with %s, which is no token of the tokenizer",
-                end);
+    return status || chat->ends ? status : end_is_no_token(text, length);
 }
 
-Status chat_open(Tokenizer *tokenizer, const char *name, Chat *chat) {
-    *chat = (Chat){.tokenizer = tokenizer};
-    int32_t last = tokenizer_special(tokenizer, TOKEN_END);
-    char *begin = token_text(tokenizer, tokenizer_special(tokenizer, TOKEN_BEGIN));
-    char *end = token_text(tokenizer, last >= 0 ? last : tokenizer_end_of_text(tokenizer));
-    Status status = read_template(tokenizer, name, begin, end, &chat->template);
-    memory_free(begin);
-    memory_free(end);
+/* A template may refuse to end with an answer: it is asked for another then. */
+static Status find_end(Chat *chat) {
+    ChatMessage messages[3] = {[2] = message_of(ROLE_USER, "b")};
+    char sentinel[SENTINEL_SIZE];
+    JinjaOutput output = {0};
+    int64_t behind = -1;
+    Status status = render_answer(chat, messages, 2, sentinel, &output, &behind);
+    if (status) {
+        status_free(status);
+        status = render_answer(chat, messages, 3, sentinel, &output, &behind);
+    }
+    if (!status && behind >= 0) status = take_end(chat, output.text + behind, output.length - behind);
+    if (!status && behind < 0) status = take_end(chat, "", 0);
+    jinja_output_free(&output);
+    return status;
+}
+
+static Status open_end(Chat *chat, Status status) {
     if (!status) status = find_end(chat);
     if (status) chat_close(chat);
     return status;
 }
 
+Status chat_open(Tokenizer *tokenizer, const char *name, Chat *chat) {
+    *chat = (Chat){.tokenizer = tokenizer};
+    return open_end(chat, chat_template_open(tokenizer, name, &chat->template));
+}
+
+Status chat_open_source(Tokenizer *tokenizer, const char *source, Chat *chat) {
+    *chat = (Chat){.tokenizer = tokenizer};
+    return open_end(chat, chat_template_compile(tokenizer, source, &chat->template));
+}
+
 void chat_close(Chat *chat) {
     chat_template_free(&chat->template);
-}
-
-/* ---- rendering ---- */
-
-typedef struct {
-    const ChatTemplate *template;
-    const ChatMessage *messages;
-    int64_t count, asked; // asked: the last message that is the user's
-    Bytes *text;
-} Rendering;
-
-static void put(Bytes *text, const char *part) {
-    bytes_put(text, part, (int64_t)strlen(part));
-}
-
-static ChatMessage trimmed(ChatMessage m, const char *spaces) {
-    while (m.length && strchr(spaces, *m.text)) m.text++, m.length--;
-    while (m.length && strchr(spaces, m.text[m.length - 1])) m.length--;
-    return m;
-}
-
-/* Qwen 3's answers: the thoughts are the text between <think> and </think>. */
-static void put_thinking(const Rendering *r, int64_t i) {
-    static const char close[] = "</think>";
-    ChatMessage thoughts = r->messages[i], said = thoughts;
-    const char *first = memmem(said.text, (size_t)said.length, close, strlen(close)), *next;
-    thoughts.length = first ? first - thoughts.text : 0;
-    while ((next = memmem(said.text, (size_t)said.length, close, strlen(close)))) {
-        next += strlen(close);
-        said.length -= next - said.text;
-        said.text = next;
-    }
-    while ((next = memmem(thoughts.text, (size_t)thoughts.length, "<think>", strlen("<think>")))) {
-        next += strlen("<think>");
-        thoughts.length -= next - thoughts.text;
-        thoughts.text = next;
-    }
-    thoughts = trimmed(thoughts, "\n");
-    bool shown = i > r->asked && (i == r->count - 1 || thoughts.length);
-    while ((first || shown) && said.length && *said.text == '\n') said.text++, said.length--;
-    if (shown) {
-        put(r->text, "<think>\n");
-        bytes_put(r->text, thoughts.text, thoughts.length);
-        put(r->text, "\n</think>\n\n");
-    }
-    bytes_put(r->text, said.text, said.length);
-}
-
-static void put_content(const Rendering *r, int64_t i) {
-    ChatMessage m = r->messages[i];
-    if (r->template->trims[m.role]) m = trimmed(m, " \t\n\r\v\f");
-    if (r->template->thinks && m.role == ROLE_ASSISTANT)
-        put_thinking(r, i);
-    else
-        bytes_put(r->text, m.text, m.length);
-}
-
-static Status check(const ChatTemplate *t, const ChatMessage *messages, int64_t count) {
-    int64_t first = count && messages[0].role == ROLE_SYSTEM;
-    if (first && t->place == SYSTEM_NONE)
-        return fail(ERROR_FORMAT, "the model's chat template has no place for a system message");
-    for (int64_t i = first; t->alternates && i < count; i++)
-        if (messages[i].role != ((i - first) % 2 ? ROLE_ASSISTANT : ROLE_USER))
-            return fail(ERROR_FORMAT,
-                        "the model's chat template wants user and assistant in turns, but message %lld is "
-                        "of the %s",
-                        (long long)i + 1, chat_role_name(messages[i].role));
-    return OK;
-}
-
-Status chat_render(const ChatTemplate *t, const ChatMessage *messages, int64_t count, bool ask, Bytes *text,
-                   int64_t *starts) {
-    Rendering r = {t, messages, count, count - 1, text};
-    bool own = t->place == SYSTEM_OWN, given = count && messages[0].role == ROLE_SYSTEM;
-    int64_t begin = text->count,
-            moved = t->place == SYSTEM_FIRST ? 1 : count - 1; // where a system message goes
-    TRY(check(t, messages, count));
-    while (r.asked > 0 && messages[r.asked].role != ROLE_USER) r.asked--;
-    put(text, t->begin);
-    if (own && !given && t->system) {
-        put(text, t->before[ROLE_SYSTEM]);
-        put(text, t->system);
-        put(text, t->after[ROLE_SYSTEM]);
-    }
-    for (int64_t i = 0; i < count; i++) {
-        ChatRole role = messages[i].role;
-        if (starts) starts[i] = text->count - begin + (int64_t)strlen(t->ask);
-        if (!own && role == ROLE_SYSTEM) continue;
-        put(text, t->before[role]);
-        if (starts && role != ROLE_ASSISTANT) starts[i] = text->count - begin;
-        if (!own && given && i == moved && role == ROLE_USER) {
-            put_content(&r, 0);
-            put(text, t->joint);
-        }
-        put_content(&r, i);
-        put(text, t->after[role]);
-    }
-    if (ask) put(text, t->ask);
-    return OK;
+    *chat = (Chat){0};
 }
 
 /* ---- encoding ---- */
 
-static Status encode(const Chat *chat, const Bytes *text, int64_t length, TokenList *ids) {
-    return tokenizer_encode_special(chat->tokenizer, text->bytes, length, ids);
+static Status encode(const Chat *chat, const char *text, int64_t length, TokenList *ids) {
+    return tokenizer_encode_special(chat->tokenizer, text, length, ids);
 }
 
-/* Where the tokens of text[0, length) part from those of the whole: the token that holds what comes next. */
-static Status find_token(const Chat *chat, const Bytes *text, int64_t length, const int32_t *ids,
-                         int64_t count, int64_t *token) {
+Status chat_find_token(const Chat *chat, const JinjaOutput *text, int64_t length, const int32_t *ids,
+                       int64_t count, int64_t *token) {
     TokenList part = {0};
-    Status status = encode(chat, text, length, &part);
+    Status status = encode(chat, text->text, length, &part);
     for (*token = 0; *token < part.count && *token < count && part.ids[*token] == ids[*token];) ++*token;
     token_list_free(&part);
     return status;
 }
 
-/* Appends the tokens of the text, and finds that of the content that begins at `start`, or the space before
- * it: a word's first token may hold that. */
-static Status encode_content(const Chat *chat, const Bytes *text, int64_t start, TokenList *ids,
-                             int64_t *content) {
+static int64_t same_beginning(const JinjaOutput *a, const JinjaOutput *b) {
+    int64_t same = 0;
+    while (same < a->length && same < b->length && a->text[same] == b->text[same]) same++;
+    return same;
+}
+
+static Status not_printed(void) {
+    return fail(ERROR_FORMAT, "the chat template does not print a message once, as it is");
+}
+
+/* Where in the rendering the content of the last message begins: where a sentinel stands in its place. */
+static Status find_content(const Chat *chat, ChatMessage *messages, int64_t count, const JinjaOutput *output,
+                           int64_t *content) {
+    char sentinel[SENTINEL_SIZE];
+    JinjaOutput marked = {0};
+    const ChatMessage last = messages[count - 1];
+    chat_choose_sentinel(output->text, output->length, sentinel);
+    messages[count - 1] = message_of(last.role, sentinel);
+    Status status = chat_template_render(&chat->template, messages, count, true, &marked);
+    messages[count - 1] = last;
+    if (!status && (*content = chat_find_sentinel(&marked, sentinel)) < 0) status = not_printed();
+    if (!status && *content > same_beginning(output, &marked)) *content = same_beginning(output, &marked);
+    jinja_output_free(&marked);
+    return status;
+}
+
+/* Appends the tokens of the text from `from` on, and finds that of the content that begins at `start`, or
+ * the space before it: a word's first token may hold that. */
+static Status encode_content(const Chat *chat, const JinjaOutput *whole, int64_t from, int64_t start,
+                             TokenList *ids, int64_t *content) {
+    const JinjaOutput text = {.text = whole->text + from, .length = whole->length - from};
     int64_t first = ids->count;
-    TRY(encode(chat, text, text->count, ids));
-    while (start > 0 && text->bytes[start - 1] == ' ') start--;
-    return find_token(chat, text, start, ids->ids + first, ids->count - first, content);
+    TRY(encode(chat, text.text, text.length, ids));
+    start = start > from ? start - from : 0;
+    while (start > 0 && text.text[start - 1] == ' ') start--;
+    return chat_find_token(chat, &text, start, ids->ids + first, ids->count - first, content);
 }
 
 Status chat_encode(const Chat *chat, const ChatMessage *messages, int64_t count, bool ask, TokenList *ids,
                    int64_t *content) {
-    Bytes text = {0};
-    int64_t *starts = memory_array((size_t)count, sizeof *starts);
-    Status status = chat_render(&chat->template, messages, count, ask, &text, starts);
-    if (!status) status = encode_content(chat, &text, starts[count - 1], ids, content);
-    memory_free(starts);
-    memory_free(text.bytes);
+    JinjaOutput output = {0};
+    int64_t start = 0;
+    Status status = chat_template_render(&chat->template, messages, count, ask, &output);
+    if (!status && !content) status = encode(chat, output.text, output.length, ids);
+    if (!status && content) {
+        ChatMessage *copy = memory_array((size_t)count, sizeof *copy);
+        memcpy(copy, messages, (size_t)count * sizeof *copy);
+        status = find_content(chat, copy, count, &output, &start);
+        memory_free(copy);
+        if (!status) status = encode_content(chat, &output, 0, start, ids, content);
+    }
+    jinja_output_free(&output);
     return status;
+}
+
+/* Drops the tokens from `first` on up to the end of an answer: it is there already. */
+static void drop_end(const Chat *chat, TokenList *ids, int64_t first, int64_t *content) {
+    int64_t end = first;
+    while (end < ids->count && ids->ids[end] != chat->end) end++;
+    if (end == ids->count || end - first >= *content) return;
+    int64_t gone = end + 1 - first;
+    *content -= gone;
+    memmove(ids->ids + first, ids->ids + first + gone,
+            (size_t)(ids->count - first - gone) * sizeof *ids->ids);
+    ids->count -= gone;
 }
 
 Status chat_encode_next(const Chat *chat, const ChatMessage *message, bool ended, TokenList *ids,
                         int64_t *content) {
-    const ChatTemplate *t = &chat->template;
-    Bytes text = {0};
-    const Rendering r = {t, message, 1, 0, &text};
-    int64_t first = ids->count;
-    put(&text, t->after[ROLE_ASSISTANT]); // begins with the end: what follows is cut as behind that
-    put(&text, t->before[ROLE_USER]);
-    int64_t start = text.count;
-    put_content(&r, 0);
-    put(&text, t->after[ROLE_USER]);
-    put(&text, t->ask);
-    Status status = encode_content(chat, &text, start, ids, content);
-    memory_free(text.bytes);
-    if (status || !ended) return status;
-    --*content;
-    memmove(ids->ids + first, ids->ids + first + 1, (size_t)(--ids->count - first) * sizeof *ids->ids);
-    return OK;
-}
-
-/* Marks the tokens of each answer, of which starts[i] says where in the text it begins. */
-static Status mark_answers(const Chat *chat, const ChatMessage *messages, int64_t count, const Bytes *text,
-                           const int64_t *starts, const int32_t *ids, int64_t length, uint8_t *answers) {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t token;
-        if (messages[i].role != ROLE_ASSISTANT) continue;
-        TRY(find_token(chat, text, starts[i], ids, length, &token));
-        bool ended = false;
-        for (; token < length && !ended; token++) {
-            answers[token] = 1;
-            ended = ids[token] == chat->end;
-        }
-    }
-    return OK;
-}
-
-Status chat_encode_answers(const Chat *chat, const ChatMessage *messages, int64_t count, TokenList *ids,
-                           Bytes *answers) {
-    Bytes text = {0};
-    int64_t first = ids->count, *starts = memory_array((size_t)count, sizeof *starts);
-    Status status = chat_render(&chat->template, messages, count, false, &text, starts);
-    if (!status) status = encode(chat, &text, text.count, ids);
-    if (!status) {
-        int64_t length = ids->count - first;
-        bytes_reserve(answers, length);
-        uint8_t *marked = answers->bytes + answers->count;
-        memset(marked, 0, (size_t)length);
-        answers->count += length;
-        status = mark_answers(chat, messages, count, &text, starts, ids->ids + first, length, marked);
-    }
-    memory_free(starts);
-    memory_free(text.bytes);
+    ChatMessage messages[3] = {[2] = *message};
+    char sentinel[SENTINEL_SIZE]; // in the answer's place
+    JinjaOutput output = {0};
+    int64_t behind, start, first = ids->count;
+    Status status = render_answer(chat, messages, 3, sentinel, &output, &behind);
+    if (!status && behind < 0) status = not_printed();
+    if (!status) status = find_content(chat, messages, 3, &output, &start);
+    if (!status) status = encode_content(chat, &output, behind, start, ids, content);
+    if (!status && ended) drop_end(chat, ids, first, content);
+    jinja_output_free(&output);
     return status;
 }

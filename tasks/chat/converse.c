@@ -166,13 +166,10 @@ static Status open_talk(Talk *t) {
     Inference *in = &t->inference;
     int64_t wanted = t->text->context ? t->text->context : CHAT_WINDOW;
     TRY(chat_open(s->tokenizer, t->own->template, &t->chat));
-    TRY(inference_open(in, s->device, &s->config, true));
-    session_prepare(s, &in->ctx);
+    TRY(inference_open(in, s, true));
     in->use = INFERENCE_GENERATE;
     in->generator.window = wanted < s->config.context ? wanted : s->config.context;
-    TRY(inference_measure(in, NULL));
-    TRY(inference_allocate(in));
-    TRY(session_load(s, &in->ctx, &in->model.parameters, (uint64_t)t->options->seed));
+    TRY(inference_start(in, s, false, t->options->seed));
     return sampler_open(s->config.vocab, &t->sampling, &t->sampler);
 }
 

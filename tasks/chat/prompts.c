@@ -8,9 +8,9 @@
 #include "data/json_lines.h"
 #include "data/text_stream.h"
 #include "run/batch_generator.h"
-#include "run/plan.h"
+#include "run/runner.h"
 #include "run/print_text.h"
-#include "run/stream_text.h"
+#include "tasks/text/stream_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,10 +42,9 @@ typedef struct {
 /* ---- reading ---- */
 
 static Status read_messages(Job *job, const json_t *object) {
-    int64_t content;
     if (!job->chat.tokenizer) TRY(chat_open(job->session->tokenizer, job->own->template, &job->chat));
     TRY(chat_read_messages(object, &job->messages));
-    return chat_encode(&job->chat, job->messages.list, job->messages.count, true, &job->tokens, &content);
+    return chat_encode(&job->chat, job->messages.list, job->messages.count, true, &job->tokens, NULL);
 }
 
 static Status read_text(Job *job, const json_t *object) {
@@ -92,14 +91,9 @@ static Status prepare(Job *job) {
     const InferOptions *o = job->options;
     int64_t window = job->prompts[job->count - 1].length + job->most;
     if (window > s->config.context) window = s->config.context;
-    ctx_open(&job->ctx, s->device);
-    session_prepare(s, &job->ctx);
-    TRY(transformer_open(&s->config, &job->model));
+    TRY(runner_open(s, &job->ctx, &job->model));
     batch_generator_open(&job->model, o->batch < job->count ? o->batch : job->count, window, &job->generator);
-    TRY(plan_measure(&job->ctx, rehearse, job, NULL));
-    TRY(plan_allocate(&job->ctx));
-    TRY(rehearse(&job->ctx, job));
-    return session_load(s, &job->ctx, &job->model.parameters, (uint64_t)o->seed);
+    return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed});
 }
 
 static bool ends_text(const void *context, int32_t token) {

@@ -5,6 +5,7 @@
 #include "tasks/chat/infer.h"
 #include "tasks/task.h"
 #include "tasks/text/infer.h"
+#include "tasks/text/train.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -122,7 +123,8 @@ const TaskRow task_chat = {.name = "chat",
                            .models = "a decoder-only model",
                            .data = "conversations: --data=FILE.jsonl",
                            .infer = &chat_infer,
-                           .reads = "template sample-every sample-tokens sample-prompt",
+                           .reads = "template " TEXT_SAMPLES,
+                           .samples = &text_samples,
                            .commands = commands,
                            .takes = takes,
                            .batches = {.rows_name = "rows of conversations",

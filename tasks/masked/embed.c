@@ -4,7 +4,7 @@
 #include "data/safetensors.h"
 #include "tasks/masked/text_encoder.h"
 #include "tasks/masked/sentence_config.h"
-#include "run/text_lines.h"
+#include "tasks/text/text_lines.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -38,8 +38,7 @@ static Status prepare(Job *job) {
     job->lengths = memory_array((size_t)e->batch, sizeof *job->lengths);
     job->hidden = memory_array((size_t)(e->batch * e->seq * C), sizeof *job->hidden);
     job->embeddings = memory_array((size_t)(lines * C), sizeof *job->embeddings);
-    TRY(text_encoder_allocate(e));
-    return session_load(job->session, &e->ctx, &e->model.parameters, (uint64_t)job->options->seed);
+    return text_encoder_start(e, job->session, job->options->seed);
 }
 
 /* The mean of the first `count` of a row's hidden states; false if it is not finite. */
@@ -123,9 +122,8 @@ static Status read_sentences(Job *job) {
 }
 
 static Status run(Job *job) {
-    TRY(session_needs_bert(job->session, "embed"));
-    TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
-    session_prepare(job->session, &job->encoder.ctx);
+    TRY(masked_needs_tokenizer(job->session, "embed"));
+    TRY(text_encoder_open(&job->encoder, job->session));
     TRY(read_sentences(job));
     TRY(text_lines_open(job->own->embed, job->session->tokenizer, true, job->most, &job->text));
     TRY(prepare(job));

@@ -56,8 +56,7 @@ static Status compute(Job *job) {
     e->seq = length;
     e->logits = gaps;
     job->logits = memory_array((size_t)(gaps * padded), sizeof *job->logits);
-    TRY(text_encoder_allocate(e));
-    TRY(session_load(job->session, &e->ctx, &e->model.parameters, (uint64_t)job->options->seed));
+    TRY(text_encoder_start(e, job->session, job->options->seed));
     TRY(text_encoder_run(e, job->tokens.ids, &length, 1, length, job->gaps.ids));
     return values_read(&e->ctx, e->output, 0, gaps * padded, job->logits);
 }
@@ -125,9 +124,8 @@ static void print_candidates(const Job *job, const Guess *guesses) {
 
 static Status run(Job *job) {
     const char *text = job->own->fill;
-    TRY(session_needs_bert(job->session, "fill"));
-    TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
-    session_prepare(job->session, &job->encoder.ctx);
+    TRY(masked_needs_tokenizer(job->session, "fill"));
+    TRY(text_encoder_open(&job->encoder, job->session));
     TRY(read_text(job, text));
     TRY(compute(job));
     Guess *guesses = memory_array((size_t)job->gaps.count, sizeof *guesses);

@@ -31,3 +31,10 @@ Status masked_needs_head(const Session *session, const InferOptions *o, const ch
         "--new-head draws one",
         asker, o->model);
 }
+
+Status masked_needs_tokenizer(const Session *session, const char *asker) {
+    const Tokenizer *t = session->tokenizer;
+    if (t && tokenizer_special(t, TOKEN_BEGIN) >= 0 && tokenizer_special(t, TOKEN_END) >= 0) return OK;
+    return fail(ERROR_USAGE, "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER",
+                asker);
+}

@@ -16,6 +16,9 @@ typedef struct {
 
 extern const OptionTable masked_infer;
 
+/* ERROR_USAGE where the tokenizer has no [CLS] and [SEP]. */
+CHECKED Status masked_needs_tokenizer(const Session *session, const char *asker);
+
 /* ERROR_USAGE where the model has no head for masked tokens. */
 CHECKED Status masked_needs_head(const Session *session, const InferOptions *options, const char *asker);
 

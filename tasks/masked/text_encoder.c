@@ -1,14 +1,12 @@
 #include "tasks/masked/text_encoder.h"
 
 #include "kernels/gather/gather.h"
-#include "run/plan.h"
 
 #include <assert.h>
 
-Status text_encoder_open(TextEncoder *e, Device *device, const Config *config) {
+Status text_encoder_open(TextEncoder *e, const Session *session) {
     *e = (TextEncoder){0};
-    ctx_open(&e->ctx, device);
-    return transformer_open(config, &e->model);
+    return runner_open(session, &e->ctx, &e->model);
 }
 
 void text_encoder_close(TextEncoder *e) {
@@ -20,7 +18,7 @@ static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
     Ctx *ctx = &e->ctx;
     int64_t C = e->model.config.width;
     const DeviceBatch inputs = {.tokens = tensor_view(e->tokens.data, I32, shape2(batch, seq)),
-                           .lengths = tensor_view(e->lengths.data, I32, shape1(batch))};
+                                .lengths = tensor_view(e->lengths.data, I32, shape1(batch))};
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     TRY(transformer_forward(ctx, &e->model, &inputs, NULL));
     Tensor hidden = e->model.hidden;
@@ -53,10 +51,8 @@ static Status rehearse(Ctx *ctx, void *program) {
     return ctx->measuring ? forward(e, e->batch, e->seq) : OK;
 }
 
-Status text_encoder_allocate(TextEncoder *e) {
-    TRY(plan_measure(&e->ctx, rehearse, e, NULL));
-    TRY(plan_allocate(&e->ctx));
-    return rehearse(&e->ctx, e);
+Status text_encoder_start(TextEncoder *e, const Session *session, int64_t seed) {
+    return runner_start(&(Runner){session, &e->ctx, &e->model, rehearse, e, false, seed});
 }
 
 Status text_encoder_run(TextEncoder *e, const int32_t *tokens, const int32_t *lengths, int64_t batch,

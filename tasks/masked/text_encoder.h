@@ -1,7 +1,7 @@
 /* text_encoder: a BERT that reads texts: rows of [CLS] text [SEP], padded, in; hidden states out. */
 #pragma once
 
-#include "model/transformer.h"
+#include "run/runner.h"
 
 typedef struct {
     Ctx ctx;
@@ -16,14 +16,12 @@ typedef struct {
     Tensor output;          // (logits, padded vocab)
 } TextEncoder;
 
-/* Opens ctx and model on `device`, which stays the caller's. Then set ctx.dtype, fuses, ... and what is
- * wanted. The encoder must stay where it is. */
-CHECKED Status text_encoder_open(TextEncoder *encoder, Device *device, const Config *config);
+/* Then set what is wanted. The encoder must stay where it is. */
+CHECKED Status text_encoder_open(TextEncoder *encoder, const Session *session);
 void text_encoder_close(TextEncoder *encoder);
 
-/* Takes memory for batch, seq, pooled and logits as they are set: weights are undefined until initialized or
- * loaded. */
-CHECKED Status text_encoder_allocate(TextEncoder *encoder);
+/* Memory for batch, seq, pooled and logits as they are set, and weights. */
+CHECKED Status text_encoder_start(TextEncoder *encoder, const Session *session, int64_t seed);
 
 /* tokens (batch, seq) and lengths (batch) in host memory, no larger than prepared for. Leaves model.hidden
  * and, where they are wanted, pool, and output of `rows`, (logits) of (batch * seq) in host memory: all valid

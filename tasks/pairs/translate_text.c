@@ -3,10 +3,10 @@
 #include "base/memory.h"
 #include "tasks/pairs/bleu.h"
 #include "run/generate.h"
-#include "run/plan.h"
+#include "run/runner.h"
 #include "run/profiling.h"
-#include "run/text_lines.h"
-#include "run/text_profile.h"
+#include "tasks/text/text_lines.h"
+#include "tasks/text/text_profile.h"
 #include "tasks/pairs/translate.h"
 #include "tasks/text/infer.h"
 #include "base/stats.h"
@@ -98,9 +98,7 @@ static int64_t most_tokens(const Job *job) {
 static Status prepare(Job *job) {
     const InferOptions *o = job->options;
     const Session *s = job->session;
-    ctx_open(&job->ctx, s->device);
-    session_prepare(s, &job->ctx);
-    TRY(transformer_open(&s->config, &job->model));
+    TRY(runner_open(s, &job->ctx, &job->model));
     TranslateOptions options = {
         .sentences = o->batch < job->source.lines.count ? o->batch : job->source.lines.count,
         .beam = job->own->beam,
@@ -117,10 +115,7 @@ static Status prepare(Job *job) {
         TRY(open_greedy(job, options.source));
     else
         TRY(translator_open(&options, &job->model, &job->translator));
-    TRY(plan_measure(&job->ctx, rehearse, job, NULL));
-    TRY(plan_allocate(&job->ctx));
-    TRY(rehearse(&job->ctx, job));
-    return session_load(s, &job->ctx, &job->model.parameters, (uint64_t)o->seed);
+    return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed});
 }
 
 /* The tokens' bytes, with spaces for line ends: a translation is one line. */

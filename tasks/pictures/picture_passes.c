@@ -8,17 +8,14 @@ static Status allocate(const Session *session, const InferOptions *o, Pooling po
                        bool mapped, PicturePasses *p) {
     Inference *in = &p->inference;
     int64_t pictures = images_count(p->source);
-    TRY(inference_open(in, session->device, &session->config, true));
-    session_prepare(session, &in->ctx);
+    TRY(inference_open(in, session, true));
     in->use = use;
     in->mapped = mapped;
     in->batch = o->batch < pictures ? o->batch : pictures;
     in->seq = 1;
     in->logits_dtype = in->ctx.dtype;
     in->model.all_rows = in->use == INFERENCE_HIDDEN && pooling == POOLING_MEAN;
-    TRY(inference_measure(in, NULL));
-    TRY(inference_allocate(in));
-    return session_load(session, &in->ctx, &in->model.parameters, (uint64_t)o->seed);
+    return inference_start(in, session, false, o->seed);
 }
 
 Status picture_passes_open(const Session *session, const InferOptions *o, const OptionSet *set,

@@ -73,14 +73,11 @@ static Status run(const Session *s, const InferOptions *o, const char *data, Tok
     const LoaderOptions options = {.batch = o->batch, .seq = o->seq};
     Loader *loader = NULL;
     Losses losses = {0};
-    TRY(inference_open(in, s->device, &s->config, true));
-    session_prepare(s, &in->ctx);
+    TRY(inference_open(in, s, true));
     in->use = INFERENCE_LOSS;
     in->batch = o->batch;
     in->seq = o->seq;
-    TRY(inference_measure(in, NULL));
-    TRY(inference_allocate(in));
-    TRY(session_load(s, &in->ctx, &in->model.parameters, (uint64_t)o->seed));
+    TRY(inference_start(in, s, false, o->seed));
     TRY(loader_open_windows(&options, source, &loader));
     Status status = sum_losses(in, loader, &losses);
     loader_close(loader);

@@ -3,8 +3,8 @@
 #include "base/memory.h"
 #include "run/inference.h"
 #include "run/print_text.h"
-#include "run/stream_text.h"
-#include "run/text_profile.h"
+#include "tasks/text/stream_text.h"
+#include "tasks/text/text_profile.h"
 #include "tasks/text/infer.h"
 
 #include <inttypes.h>
@@ -34,19 +34,11 @@ static Status prepare(Job *job, int64_t window) {
     Inference *in = &job->inference;
     const InferOptions *o = job->options;
     const Session *s = job->session;
-    TRY(inference_open(in, s->device, &s->config, !job->own->no_cache));
-    session_prepare(s, &in->ctx);
+    TRY(inference_open(in, s, !job->own->no_cache));
     in->use = INFERENCE_GENERATE;
     in->generator.window = window;
     if (*o->profiling.window) TRY(compute_options_peaks(&o->compute, job->set, &in->ctx, &job->peaks));
-    if (o->compare) {
-        in->ctx.fuses = 0;
-        TRY(inference_measure(in, NULL));
-        in->ctx.fuses = s->fuses;
-    }
-    TRY(inference_measure(in, NULL));
-    TRY(inference_allocate(in));
-    return session_load(s, &in->ctx, &in->model.parameters, (uint64_t)o->seed);
+    return inference_start(in, s, o->compare, o->seed);
 }
 
 static Status write_on(Job *job, const TextOptions *options, TextStats *stats) {

@@ -43,15 +43,12 @@ static Status run(Inference *in, const Session *s, const InferOptions *o, const 
     OptionList ids = own->ids;
     OWNED int32_t *tokens = memory_array((size_t)ids.count, sizeof *tokens);
     TRY(check_ids(&s->config, ids));
-    TRY(inference_open(in, s->device, &s->config, true));
-    session_prepare(s, &in->ctx);
+    TRY(inference_open(in, s, true));
     in->use = INFERENCE_LOGITS;
     in->batch = 1;
     in->seq = ids.count;
     in->logits_dtype = wide_dtype(&in->ctx);
-    TRY(inference_measure(in, NULL));
-    TRY(inference_allocate(in));
-    TRY(session_load(s, &in->ctx, &in->model.parameters, (uint64_t)o->seed));
+    TRY(inference_start(in, s, false, o->seed));
     for (int64_t i = 0; i < ids.count; i++) tokens[i] = (int32_t)ids.values[i];
     TRY(inference_logits(in, tokens, 1, ids.count));
     return write_logits(in, own->logits, ids.count);

@@ -1,8 +1,9 @@
 /* The task of texts: the next token. */
 #include "tasks/task.h"
-#include "run/text_profile.h"
+#include "tasks/text/text_profile.h"
 #include "tasks/text/infer.h"
 #include "tasks/text/texts.h"
+#include "tasks/text/train.h"
 #include "tasks/text/windows.h"
 
 static Status make(const FeedOptions *o, const void *source, const LoaderOptions *part, Loader **loader) {
@@ -35,8 +36,11 @@ const TaskRow task_text = {.name = "text",
                            .trains = TASK_NEXT_TOKEN,
                            .models = "a decoder-only model",
                            .takes = takes,
+                           .train = &text_train,
                            .infer = &text_infer,
-                           .reads = "field sample-every sample-tokens sample-prompt",
+                           .reads = "field",
+                           .check = text_check_train,
+                           .samples = &text_samples,
                            .commands = commands,
                            .batches = {.held = BATCHES_HELD,
                                        .open = texts_open,

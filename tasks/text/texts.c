@@ -1,6 +1,6 @@
 #include "tasks/text/texts.h"
 
-#include "data/corpus.h"
+#include "tasks/text/corpus.h"
 #include "data/tokens.h"
 
 Status texts_open(const FeedOptions *o, const char *data, void **source) {

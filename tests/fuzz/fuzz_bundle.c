@@ -1,5 +1,6 @@
 /* Feeds mutated profile bundles to their reader. */
-#include "report/bundle_schema.h"
+#include "report/markdown_report.h"
+#include "report/print.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
@@ -19,6 +20,12 @@ static void read_bundle(const uint8_t *data, size_t size) {
             const OperationRow *row = &bundle.paths[i].rows[k];
             must(isfinite(row->ns) && row->ns >= 0 && strlen(row->call) <= 4096);
         }
+    FILE *nowhere = fopen("/dev/null", "w");
+    bundle_print_tables(&bundle, &(TableView){.limit = 3, .sort = ""}, nowhere);
+    bundle_print_questions(&bundle, nowhere);
+    bundle_print_audit(&bundle, nowhere);
+    markdown_report_print(&bundle, nowhere);
+    fclose(nowhere);
     bundle_free(&bundle);
 }
 

@@ -122,6 +122,21 @@ def make_conversations():
     write("conversations", "system", b"\2" + line(("system", "s"), ("user", "b"), ("assistant", "c")).encode())
 
 
+def make_chat():
+    """Templates written as models' are, and small ones of each construct that can be rendered, some in a file."""
+    cases = json.load(open("tests/fixtures/chat/templates.json", encoding="utf-8"))["cases"]
+    for name in ("llama3.2", "mistral-0.2", "phi3", "qwen3", "raw", "smollm2", "zephyr", "marked by generation"):
+        template = next(case["template"] for case in cases if case["name"] == name)
+        write("chat", name.replace(" ", "-"), template.encode() + b"\0 a\n<think>b</think>c ")
+    constructs = json.load(open("tests/fixtures/chat/jinja.json", encoding="utf-8"))
+    rendered = [case["template"] for case in constructs["cases"] if case["text"] is not None]
+    for first in range(0, len(rendered), 6):
+        write("chat", f"constructs-{first}", "\n".join(rendered[first:first + 6]).encode() + b"\0a")
+    raising = [case["template"] for case in constructs["cases"] if case["text"] is None] + constructs["unsupported"]
+    for number, template in enumerate(raising):
+        write("chat", f"raising-{number}", template.encode())
+
+
 def make_vocabulary():
     def of(name):
         return (corpus / "tokenizer" / name).read_bytes()[1:]
@@ -333,6 +348,7 @@ make_options(own)
 make_texts()
 make_pairs()
 make_conversations()
+make_chat()
 make_vocabulary()
 make_bundles()
 make_kept()

@@ -19,11 +19,26 @@ const char *case_text(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
 }
 
+json_t *chat_case(const json_t *root, const char *name) {
+    json_t *one, *found = NULL;
+    size_t i;
+    json_array_foreach(json_object_get(root, "cases"), i, one) if (strcmp(case_text(one, "name"), name) == 0)
+        found = one;
+    assert_non_null(found);
+    return found;
+}
+
 static bool is_added(const json_t *added, const char *text) {
     const json_t *token;
     size_t i;
     json_array_foreach(added, i, token) if (strcmp(case_text(token, "content"), text) == 0) return true;
     return false;
+}
+
+/* NULL for a token that a case leaves out. */
+static const char *named(const json_t *one, const char *key) {
+    const char *text = case_text(one, key);
+    return text && *text ? text : NULL;
 }
 
 void chat_write_tokenizer(const char *folder, const json_t *one) {
@@ -48,7 +63,7 @@ void chat_write_tokenizer(const char *folder, const json_t *one) {
     json_object_set_new(root, "post_processor", json_null());
     assert_int_equal(json_dump_file(root, inside(folder, "tokenizer.json"), 0), 0);
     json_decref(root);
-    root = json_pack("{ssssss}", "bos_token", case_text(one, "begin"), "eos_token", case_text(one, "end"),
+    root = json_pack("{ss?ss?ss}", "bos_token", named(one, "begin"), "eos_token", named(one, "end"),
                      "chat_template", case_text(one, "template"));
     assert_int_equal(json_dump_file(root, inside(folder, "tokenizer_config.json"), 0), 0);
     json_decref(root);

@@ -7,6 +7,7 @@
  * it. */
 json_t *chat_cases(const char **date);
 
+json_t *chat_case(const json_t *root, const char *name);      // the fixture's
 const char *case_text(const json_t *object, const char *key); // the text under a key, or NULL
 
 /* Writes a case's tokenizer into the folder: one of tests/fixtures/chains with the template's marks added,

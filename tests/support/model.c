@@ -85,9 +85,9 @@ void model_open_trainer(Trainer *t, Device *device, const SmallTrainer *small) {
     config.head_size = 16;
     config.hidden = 128;
     config.context = small->seq;
-    expect_ok(trainer_open(t, device, &config, NULL));
-    t->ctx.fuses = small->fuses;
-    t->ctx.graphs = small->graphs;
+    const Session session = {
+        .device = device, .config = config, .fuses = small->fuses, .graphs = small->graphs};
+    expect_ok(trainer_open(t, &session, NULL));
     t->batch = small->batch;
     t->seq = small->seq;
     t->accum = small->accum;

@@ -38,8 +38,8 @@ struct OnednnKernel {
 
 /* ---- where memory runs out ---- */
 
-/* Where oneDNN gets no memory it may throw what nobody catches, or write through NULL. So whether there is enough is
- * seen to before. */
+/* Where oneDNN gets no memory it may throw what nobody catches, or write through NULL. So whether there is
+ * enough is seen to before. */
 static Status see_to_room(void) {
     if (cpu_has_room(ROOM)) return OK;
     return fail(ERROR_MEMORY, "no memory for oneDNN: it takes up to %d MiB for a product's code", ROOM >> 20);
@@ -248,8 +248,8 @@ static dnnl_status_t execute(const OnednnKernel *kernel, const OnednnOperands *o
     return dnnl_stream_wait(o->stream);
 }
 
-/* Code that kernels share, as that which sets up AMX's tiles, is generated when the first of them runs. One that gets no
- * memory for it says that the product is not implemented, which it was when it was made. */
+/* Code that kernels share, as that which sets up AMX's tiles, is generated when the first of them runs. One
+ * that gets no memory for it says that the product is not implemented, which it was when it was made. */
 Status onednn_run(OnednnKernel *kernel, const OnednnOperands *operands) {
     const char *library = kernel->onednn->name;
     if (!kernel->has_run) TRY(see_to_room());

@@ -12,6 +12,7 @@
 
 enum {
     IMAGE_PIXELS_LIMIT = 1 << 26, // height * width
+    IMAGE_PIXEL_BYTES = 32,       // of memory that a pixel takes at most while it is decoded
     IMAGE_SIDE_LIMIT = 1 << 20,
     IMAGE_FILE_LIMIT = 1 << 28 // bytes
 };
@@ -30,6 +31,7 @@ uint8_t image_grey(const uint8_t colours[3]);
 typedef struct {
     int64_t height, width;
     bool jpeg;
+    bool interlaced; // a PNG
     int64_t end;     // byte behind the picture
     int64_t palette; // byte behind the colours that pixels name; 0: they name none
     int64_t missing; // bytes of those that a pixel could name, and that are not there

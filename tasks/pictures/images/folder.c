@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"
+#include "base/tables.h"
 #include "tasks/pictures/images/images_internal.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-enum { DEPTH_LIMIT = 32, LIST_LIMIT = 1 << 30, STAMP = 32 /* characters of an mtime */ };
+enum { DEPTH_LIMIT = 32, CLASS_DEPTH = 1, LIST_LIMIT = 1 << 30, STAMP = 32 /* characters of an mtime */ };
 
 static const char first_entry[] = "fusebox pictures 1";
 
@@ -31,9 +32,19 @@ bool images_is_picture(const char *name) {
 
 /* ---- making a list ---- */
 
+/* A folder, by whatever path or links it is reached. */
+typedef struct {
+    uint64_t device, file;
+} FolderKey;
+
+typedef struct {
+    FolderKey key;
+} Seen;
+
 typedef struct {
     char *text;
     int64_t length, room;
+    Seen *seen; // stb_ds's table of the folders that were listed
 } List;
 
 /* Adds an entry of two parts. */
@@ -46,23 +57,30 @@ static void add_entry(List *list, const char *head, const char *tail) {
 }
 
 /* "D<mtime> " of a folder; empty where there is none. */
-static void stamp(const char *root, const char *folder, char text[STAMP]) {
+static void stamp(const char *root, const char *folder, char text[STAMP], FolderKey *key) {
     struct stat now;
-    char *path = path_join(root, folder);
+    OWNED char *path = path_join(root, folder);
     *text = 0;
-    if (stat(path, &now) == 0)
-        snprintf(text, STAMP, "D%lld.%09ld ", (long long)now.st_mtim.tv_sec, now.st_mtim.tv_nsec);
-    memory_free(path);
+    if (stat(path, &now) != 0) return;
+    snprintf(text, STAMP, "D%lld.%09ld ", (long long)now.st_mtim.tv_sec, now.st_mtim.tv_nsec);
+    *key = (FolderKey){now.st_dev, now.st_ino};
 }
 
-/* The pictures of root/folder, then those of the folders in it. */
+/* The pictures of root/folder, then those of the folders in it. A folder to which several ways lead is listed
+ * once: links that lead to each other would make as many ways as there are paths. */
 static Status list_folder(const char *root, const char *folder, int depth, List *list) {
     char mtime[STAMP];
+    FolderKey key = {0};
     PathList entries;
     PathKind kind;
     if (depth > DEPTH_LIMIT) return fail(ERROR_FORMAT, "%s/%s: too many folders in folders", root, folder);
-    stamp(root, folder, mtime);
+    stamp(root, folder, mtime, &key);
     if (!*mtime) return fail_file("examine", *folder ? folder : root);
+    if (hmgeti(list->seen, key) >= 0) {
+        if (depth > CLASS_DEPTH) return OK;
+        return fail(ERROR_FORMAT, "%s/%s: a link leads from this class to pictures of another", root, folder);
+    }
+    hmputs(list->seen, (Seen){key});
     add_entry(list, mtime, folder);
     char *path = *folder ? path_join(root, folder) : memory_text(root);
     Status status = directory_list(path, &entries);
@@ -94,9 +112,10 @@ static const char *next_entry(const List *list, const char *entry) {
  * else. */
 static const char *same_folder(const char *root, const char *entry) {
     char mtime[STAMP];
+    FolderKey key;
     const char *space = strchr(entry, ' '), *folder = space ? space + 1 : "/";
     if (*entry != 'D' || *folder == '/' || *folder == '.' || strstr(folder, "/.")) return NULL;
-    stamp(root, folder, mtime);
+    stamp(root, folder, mtime, &key);
     return *mtime && strncmp(entry, mtime, strlen(mtime)) == 0 ? folder : NULL;
 }
 
@@ -135,6 +154,7 @@ static Status find_list(const char *root, const char *cache, List *list) {
         add_entry(list, first_entry, "");
         add_entry(list, root, "");
         status = list_folder(root, "", 0, list);
+        hmfree(list->seen);
         if (!status && cache) status = directory_make(cache);
         if (!status && cache) status = file_write(kept, list->text, list->length);
     }
@@ -197,7 +217,9 @@ static Status list_any(const char *path, List *list, char **root) {
     TRY(path_kind(path, &kind));
     if (kind == PATH_FOLDER) {
         *root = memory_text(path);
-        return list_folder(path, "", 1, list);
+        Status status = list_folder(path, "", 1, list);
+        hmfree(list->seen);
+        return status;
     }
     if (kind == PATH_FILE)
         path_list_add(&paths, memory_text(path));

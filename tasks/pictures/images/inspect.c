@@ -5,7 +5,8 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { SCANS_LIMIT = 200 }; // of a progressive JPEG, each of which goes over the whole picture
+/* Scans of a progressive JPEG, each of which goes over the whole picture; and the pixels of all of them. */
+enum { SCANS_LIMIT = 200, SCAN_PIXELS_LIMIT = 1 << 30 };
 
 typedef struct {
     const uint8_t *bytes;
@@ -77,7 +78,8 @@ static Status jpeg_segment(Walk *w, int marker, int *scans) {
     w->at += length;
     if (marker != 0xDA) return OK;
     if (!w->header->height) return damaged(w, "the JPEG has no frame");
-    if (++*scans > SCANS_LIMIT) return damaged(w, "the JPEG has too many scans");
+    if (++*scans > SCANS_LIMIT || *scans * w->header->height * w->header->width > SCAN_PIXELS_LIMIT)
+        return damaged(w, "the JPEG has too many scans");
     return skip_scan(w);
 }
 
@@ -96,6 +98,19 @@ static Status walk_jpeg(Walk *w) {
 }
 
 /* ---- PNG ---- */
+
+/* Width, height, bits, colours, compression, filter and interlacing. An interlaced picture of 16 bits takes
+ * twice the memory of any other, so its pixels count twice. */
+static Status png_header(Walk *w, const uint8_t *data) {
+    const bool interlaced = data[12] != 0, deep = data[8] == 16;
+    const int64_t height = big(data + 4, 4), width = big(data, 4);
+    w->header->interlaced = interlaced;
+    TRY(check_size(w, height, width));
+    if (!interlaced || !deep || 2 * height * width <= IMAGE_PIXELS_LIMIT) return OK;
+    return fail(ERROR_FORMAT,
+                "%s: %lld x %lld pixels are too many for an interlaced PNG of 16 bits: at most %d are read",
+                w->name, (long long)width, (long long)height, IMAGE_PIXELS_LIMIT / 2);
+}
 
 enum { PNG_PALETTE_BYTES = 3 * 256 };
 
@@ -116,7 +131,7 @@ static Status walk_png(Walk *w) {
         if (crc32(0, chunk + 4, (uInt)(length + 4)) != (uLong)big(chunk + 8 + length, 4))
             return damaged(w, "a checksum of the PNG does not fit");
         if (first != header || (first && length != 13)) return damaged(w, "the PNG's header");
-        if (header) TRY(check_size(w, big(chunk + 12, 4), big(chunk + 8, 4)));
+        if (header) TRY(png_header(w, chunk + 8));
         if (memcmp(chunk + 4, "PLTE", 4) == 0 && w->bytes[25] == 3) TRY(png_palette(w, length));
         w->at += length + 12;
         if (memcmp(chunk + 4, "IEND", 4) == 0) return OK;

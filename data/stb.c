@@ -1,3 +1,0 @@
-/* The implementation of stb_ds, which comes as a header. */
-#define STB_DS_IMPLEMENTATION
-#include "data/tables.h"

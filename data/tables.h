@@ -1,8 +1,0 @@
-/* tables: stb_ds's hash tables on the project's memory. data/stb.c holds the one implementation. */
-#pragma once
-
-#include "base/memory.h"
-
-#define STBDS_REALLOC(context, pointer, bytes) memory_resize(pointer, bytes)
-#define STBDS_FREE(context, pointer)           memory_free(pointer)
-#include <stb/stb_ds.h>

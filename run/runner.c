@@ -1,0 +1,26 @@
+#include "run/runner.h"
+
+Status runner_open(const Session *s, Ctx *ctx, Transformer *model) {
+    ctx_open(ctx, s->device);
+    ctx->dtype = s->dtype;
+    ctx->tf32 = s->tf32;
+    ctx->fuses = s->fuses;
+    ctx->graphs = s->graphs;
+    return transformer_open(&s->config, model);
+}
+
+static Status measure(const Runner *r, uint32_t fuses) {
+    const uint32_t wanted = r->ctx->fuses;
+    r->ctx->fuses = fuses;
+    Status status = plan_measure(r->ctx, r->take, r->program, NULL);
+    r->ctx->fuses = wanted;
+    return status;
+}
+
+Status runner_start(const Runner *r) {
+    if (r->compare) TRY(measure(r, 0));
+    TRY(measure(r, r->ctx->fuses));
+    TRY(plan_allocate(r->ctx));
+    TRY(r->take(r->ctx, r->program));
+    return session_load(r->session, r->ctx, &r->model->parameters, (uint64_t)r->seed);
+}

@@ -1,0 +1,536 @@
+/* Filters. */
+#include "tasks/chat/jinja/json.h"
+#include "tasks/chat/jinja/run.h"
+#include "tasks/chat/jinja/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- texts ---- */
+
+/* str(value), which stays marked as safe. */
+static Status text_of(JinjaRun *run, const JinjaArguments *a, JinjaValue *text) {
+    return jinja_text_of(run, a->values[0], text);
+}
+
+static Status filter_string(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return text_of(run, a, result);
+}
+
+static Status filter_safe(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    TRY(text_of(run, a, result));
+    result->safe = true;
+    return OK;
+}
+
+static Status filter_trim(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    if (a->values[1].kind != VALUE_MISSING && a->values[1].kind != VALUE_NONE &&
+        a->values[1].kind != VALUE_STRING)
+        return jinja_error(run, "trim takes characters, not a %s", jinja_kind_name(a->values[1].kind));
+    TRY(text_of(run, a, result));
+    *result = jinja_strip(*result, a->values[1], STRIP_BOTH);
+    return jinja_step(run, a->values[1].kind == VALUE_STRING ? a->values[1].length : 0);
+}
+
+static Status change_case(JinjaRun *run, const JinjaArguments *a, JinjaCase to, JinjaValue *result) {
+    JinjaText text = {.pool = &run->pool};
+    TRY(text_of(run, a, result));
+    bool safe = result->safe;
+    if (!jinja_change_case(&text, *result, to))
+        return jinja_error(run, "the case of one of these letters is not supported");
+    *result = jinja_written(&text);
+    result->safe = safe;
+    return OK;
+}
+
+static Status filter_upper(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return change_case(run, a, CASE_UPPER, result);
+}
+static Status filter_lower(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return change_case(run, a, CASE_LOWER, result);
+}
+static Status filter_capitalize(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return change_case(run, a, CASE_FIRST, result);
+}
+
+/* Words end at spaces, "-", "(", "{", "[" and "<", unlike str.title()'s. */
+static Status filter_title(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaText text = {.pool = &run->pool};
+    JinjaValue whole;
+    TRY(text_of(run, a, &whole));
+    for (int64_t at = 0, end, size; at < whole.length; at = end) {
+        for (end = at; end < whole.length; end += size) {
+            int32_t code = jinja_decode(whole.bytes + end, whole.length - end, &size);
+            if (jinja_is_space(code) || (code < 0x80 && strchr("-({[<", code))) break;
+        }
+        if (!jinja_change_case(&text, jinja_string(whole.bytes + at, end - at), CASE_FIRST))
+            return jinja_error(run, "the case of one of these letters is not supported");
+        if (end == whole.length) break;
+        jinja_decode(whole.bytes + end, whole.length - end, &size);
+        jinja_write(&text, whole.bytes + end, size);
+        end += size;
+    }
+    *result = jinja_written(&text);
+    return jinja_step(run, 1);
+}
+
+static Status filter_replace(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaValue old, new;
+    int64_t most = -1;
+    TRY(text_of(run, a, result));
+    TRY(jinja_text_of(run, a->values[1], &old));
+    TRY(jinja_text_of(run, a->values[2], &new));
+    if (a->values[3].kind > VALUE_NONE && !jinja_whole(a->values[3], &most))
+        return jinja_error(run, "the number of replacements is a %s", jinja_kind_name(a->values[3].kind));
+    *result = jinja_replace(&run->pool, *result, old, new, most);
+    return OK;
+}
+
+static Status filter_indent(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaText text = {.pool = &run->pool}, spaces = {.pool = &run->pool};
+    JinjaValue width = a->values[1], indent, lines;
+    int64_t count = 4;
+    bool first = jinja_true(a->values[2]), blank = jinja_true(a->values[3]);
+    if (a->values[0].kind != VALUE_STRING || a->values[0].safe)
+        return jinja_error(run, "indent of this is not supported");
+    if (width.kind != VALUE_MISSING && width.kind != VALUE_STRING && !jinja_whole(width, &count))
+        return jinja_error(run, "the width of an indent is a %s", jinja_kind_name(width.kind));
+    for (; count > 0 && jinja_spend(&run->pool, 1); count--) jinja_write_word(&spaces, " ");
+    indent = width.kind == VALUE_STRING ? width : jinja_written(&spaces);
+    jinja_write(&text, a->values[0].bytes, a->values[0].length);
+    jinja_write_word(&text, "\n"); // so that a last newline begins a line
+    lines = jinja_split_lines(&run->pool, jinja_written(&text));
+    text.count = 0;
+    text = (JinjaText){.pool = &run->pool};
+    for (int64_t i = 0; i < lines.list->count; i++) {
+        JinjaValue line = lines.list->items[i];
+        if (i) jinja_write_word(&text, "\n");
+        if (i ? blank || line.length : first) jinja_write(&text, indent.bytes, indent.length);
+        jinja_write(&text, line.bytes, line.length);
+    }
+    *result = jinja_written(&text);
+    return jinja_step(run, 1);
+}
+
+/* ---- numbers ---- */
+
+static Status filter_length(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    int64_t length;
+    TRY(jinja_length(run, a->values[0], &length));
+    *result = jinja_int(length);
+    return jinja_step(run, a->values[0].kind == VALUE_STRING ? length >> 6 : 0);
+}
+
+static Status no_number(const JinjaRun *run, JinjaValue value) {
+    if (value.kind == VALUE_UNDEFINED) return jinja_error(run, "%.60s is undefined", value.bytes);
+    return jinja_error(run, "a number from a %s is not supported", jinja_kind_name(value.kind));
+}
+
+/* A decimal number within a string; false where it is none. What C and Python read otherwise, such as
+ * "0x1", is *odd. */
+static bool read_real(JinjaRun *run, JinjaValue string, double *real, bool *odd) {
+    char *digits = jinja_take(&run->pool, (size_t)string.length + 1), *end;
+    string = jinja_strip(string, jinja_none, STRIP_BOTH);
+    memcpy(digits, string.bytes, (size_t)string.length);
+    *real = strtod(digits, &end);
+    bool whole = string.length && end == digits + string.length;
+    *odd = strchr(digits, '_') || (whole && strpbrk(digits, "xXnN"));
+    for (int64_t i = 0; i < string.length; i++) *odd |= (uint8_t)digits[i] >= 0x80;
+    return whole;
+}
+
+static Status filter_int(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaValue value = a->values[0];
+    int64_t whole;
+    double real;
+    bool odd = false, read;
+    if (a->values[2].kind != VALUE_MISSING) return jinja_error(run, "a base of int is not supported");
+    *result = a->values[1].kind == VALUE_MISSING ? jinja_int(0) : a->values[1];
+    if (value.kind == VALUE_STRING)
+        read = read_real(run, value, &real, &odd);
+    else
+        read = jinja_number(value, &real);
+    if (value.kind == VALUE_UNDEFINED || odd) return no_number(run, value);
+    if (read && fabs(real) >= 9007199254740992.0) return no_number(run, value);
+    if (read) *result = jinja_int(jinja_whole(value, &whole) ? whole : (int64_t)real);
+    return OK;
+}
+
+static Status filter_float(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaValue value = a->values[0];
+    double real;
+    bool odd = false, read;
+    *result = a->values[1].kind == VALUE_MISSING ? jinja_float(0) : a->values[1];
+    if (value.kind == VALUE_STRING)
+        read = read_real(run, value, &real, &odd);
+    else
+        read = jinja_number(value, &real);
+    if (value.kind == VALUE_UNDEFINED || odd) return no_number(run, value);
+    if (read) *result = jinja_float(real);
+    return OK;
+}
+
+static Status filter_abs(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaValue zero = jinja_int(0);
+    bool negative;
+    TRY(jinja_binary(run, '+', a->values[0], zero, result));
+    TRY(jinja_compared(run, '<', *result, zero, &negative));
+    return negative ? jinja_binary(run, '-', zero, *result, result) : OK;
+}
+
+/* To the nearest, an exact half to the even one, as printf rounds. */
+static Status filter_round(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    int64_t places = 0, whole;
+    char digits[400];
+    double real;
+    bool common = a->values[2].kind == VALUE_MISSING || jinja_is(a->values[2], "common");
+    if (a->values[1].kind != VALUE_MISSING && !jinja_whole(a->values[1], &places)) places = -1;
+    if (!jinja_number(a->values[0], &real)) return no_number(run, a->values[0]);
+    if (!common || places < 0 || places > 15) return jinja_error(run, "this way to round is not supported");
+    *result = a->values[0];
+    if (jinja_whole(a->values[0], &whole)) {
+        *result = jinja_int(whole);
+    } else {
+        snprintf(digits, sizeof digits, "%.*f", (int)places, real);
+        *result = jinja_float(strtod(digits, NULL));
+    }
+    return OK;
+}
+
+/* ---- lists ---- */
+
+static Status filter_default(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    bool gone =
+        a->values[0].kind == VALUE_UNDEFINED || (jinja_true(a->values[2]) && !jinja_true(a->values[0]));
+    (void)run;
+    *result = !gone ? a->values[0] : a->values[1].kind == VALUE_MISSING ? jinja_word("") : a->values[1];
+    return OK;
+}
+
+static Status filter_list(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaList items;
+    TRY(jinja_iterate(run, a->values[0], &items));
+    *result = jinja_list(&run->pool, VALUE_LIST);
+    for (int64_t i = 0; i < items.count; i++) jinja_add(&run->pool, *result, items.items[i]);
+    return OK;
+}
+
+static Status filter_first(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaList items;
+    TRY(jinja_iterate(run, a->values[0], &items));
+    if (a->values[0].kind == VALUE_GENERATOR) a->values[0].list->broken = items.count > 1;
+    *result = items.count ? items.items[0] : jinja_undefined("the first item");
+    return OK;
+}
+
+/* What reversed() goes through. */
+static Status want_reversible(JinjaRun *run, JinjaValue value) {
+    if (value.kind != VALUE_GENERATOR) return OK;
+    return jinja_error(run, "a generator has no end to begin at");
+}
+
+static Status filter_last(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaList items;
+    TRY(want_reversible(run, a->values[0]));
+    TRY(jinja_iterate(run, a->values[0], &items));
+    *result = items.count ? items.items[items.count - 1] : jinja_undefined("the last item");
+    return OK;
+}
+
+static Status filter_join(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaText text = {.pool = &run->pool};
+    JinjaValue between = jinja_word(""), part;
+    JinjaList items;
+    if (a->values[2].kind > VALUE_NONE) return jinja_error(run, "join by an attribute is not supported");
+    if (a->values[1].kind != VALUE_MISSING) TRY(jinja_text_of(run, a->values[1], &between));
+    TRY(jinja_iterate(run, a->values[0], &items));
+    for (int64_t i = 0; i < items.count; i++) {
+        TRY(jinja_step(run, 1));
+        TRY(jinja_text_of(run, items.items[i], &part));
+        if (i) jinja_write(&text, between.bytes, between.length);
+        jinja_write(&text, part.bytes, part.length);
+    }
+    *result = jinja_written(&text);
+    return OK;
+}
+
+/* ---- generators ---- */
+
+static Status generator(JinjaRun *run, const JinjaArguments *a, JinjaValue *result,
+                        Status (*call)(JinjaRun *, JinjaList, const JinjaArguments *, JinjaValue)) {
+    if (!a->count) return jinja_error(run, "a filter lacks its value");
+    *result = jinja_list(&run->pool, VALUE_GENERATOR);
+    result->list->pending = jinja_take(&run->pool, sizeof *result->list->pending);
+    *result->list->pending = (JinjaPending){call, a->values[0], {a->values + 1, a->names + 1, a->count - 1}};
+    return OK;
+}
+
+Status jinja_resolve(JinjaRun *run, JinjaList *list) {
+    JinjaPending *pending = list->pending;
+    JinjaList items;
+    if (list->broken) return jinja_error(run, "to go on with a generator is not supported");
+    if (!pending) return OK;
+    list->pending = NULL;
+    if (!jinja_true(pending->source)) return OK; // none is as good as an empty list
+    TRY(jinja_iterate(run, pending->source, &items));
+    if (!jinja_enter(&run->pool)) return jinja_step(run, 0);
+    Status status =
+        pending->call(run, items, &pending->arguments, (JinjaValue){.kind = VALUE_LIST, .list = list});
+    jinja_leave(&run->pool);
+    return status;
+}
+
+/* "a.b.0" of an item. */
+static Status attribute_of(JinjaRun *run, JinjaValue item, JinjaValue path, JinjaValue *result) {
+    *result = item;
+    if (path.kind == VALUE_INT) return jinja_item(run, item, path, result);
+    if (path.kind != VALUE_STRING)
+        return jinja_error(run, "an attribute is a %s", jinja_kind_name(path.kind));
+    JinjaValue parts = jinja_split(&run->pool, path, jinja_word("."), -1);
+    for (int64_t i = 0; i < parts.list->count; i++) {
+        JinjaValue part = parts.list->items[i];
+        bool number = part.length > 0 && part.length < 10;
+        for (int64_t k = 0; k < part.length; k++)
+            number = number && part.bytes[k] >= '0' && part.bytes[k] <= '9';
+        if (number) part = jinja_int(atoll(part.bytes));
+        TRY(jinja_item(run, *result, part, result));
+    }
+    return OK;
+}
+
+/* Calls the filter or test that the arguments name from `first` on. */
+static Status apply(JinjaRun *run, const JinjaBuiltin *table, JinjaValue item, const JinjaArguments *a,
+                    int64_t first, JinjaValue *result) {
+    JinjaValue name = a->values[first];
+    const JinjaBuiltin *builtin = NULL;
+    for (const JinjaBuiltin *row = table; row->name; row++)
+        if (jinja_is(name, row->name)) builtin = row;
+    if (!builtin) return jinja_error(run, "there is no such filter or test");
+    JinjaArguments call = {.count = a->count - first};
+    call.values = jinja_take(&run->pool, (size_t)call.count * sizeof *call.values);
+    call.names = jinja_take(&run->pool, (size_t)call.count * sizeof *call.names);
+    for (int64_t i = 1; i < call.count; i++) {
+        call.values[i] = a->values[first + i];
+        call.names[i] = a->names[first + i];
+    }
+    call.values[0] = item;
+    return jinja_call(run, builtin, &call, result);
+}
+
+static Status select_items(JinjaRun *run, JinjaList items, const JinjaArguments *a, bool attribute,
+                           bool wanted, JinjaValue list) {
+    if (attribute && (!a->count || a->names[0])) return jinja_error(run, "a filter lacks its attribute");
+    for (int64_t i = 0; i < items.count; i++) {
+        JinjaValue subject = items.items[i], passes;
+        TRY(jinja_step(run, 1));
+        if (attribute) TRY(attribute_of(run, subject, a->values[0], &subject));
+        passes = subject;
+        if (a->count > attribute) TRY(apply(run, jinja_tests, subject, a, attribute, &passes));
+        if (jinja_true(passes) == wanted) jinja_add(&run->pool, list, items.items[i]);
+    }
+    return OK;
+}
+
+static Status run_select(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
+    return select_items(run, items, a, false, true, list);
+}
+static Status run_reject(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
+    return select_items(run, items, a, false, false, list);
+}
+static Status run_selectattr(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
+    return select_items(run, items, a, true, true, list);
+}
+static Status run_rejectattr(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
+    return select_items(run, items, a, true, false, list);
+}
+
+/* An attribute of each, or what a filter makes of each. */
+static Status run_map(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
+    bool attribute = a->count && a->names[0] && strcmp(a->names[0], "attribute") == 0;
+    bool given = attribute && a->count == 2 && a->names[1] && strcmp(a->names[1], "default") == 0;
+    if (!a->count || (a->names[0] && !attribute) || (attribute && a->count > 1 + given))
+        return jinja_error(run, "map with these arguments is not supported");
+    for (int64_t i = 0; i < items.count; i++) {
+        JinjaValue result;
+        TRY(jinja_step(run, 1));
+        if (attribute)
+            TRY(attribute_of(run, items.items[i], a->values[0], &result));
+        else
+            TRY(apply(run, jinja_filters, items.items[i], a, 0, &result));
+        if (given && result.kind == VALUE_UNDEFINED) result = a->values[1];
+        jinja_add(&run->pool, list, result);
+    }
+    return OK;
+}
+
+/* The pairs of a dict; nothing of what is undefined. */
+static Status run_items(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
+    (void)a;
+    for (int64_t i = 0; i < items.count && !run->pool.over; i++) jinja_add(&run->pool, list, items.items[i]);
+    return OK;
+}
+
+static Status filter_select(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return generator(run, a, result, run_select);
+}
+static Status filter_reject(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return generator(run, a, result, run_reject);
+}
+static Status filter_selectattr(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return generator(run, a, result, run_selectattr);
+}
+static Status filter_rejectattr(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return generator(run, a, result, run_rejectattr);
+}
+static Status filter_map(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return generator(run, a, result, run_map);
+}
+
+static Status filter_items(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaValue value = a->values[0], view;
+    const char *no_names[1] = {NULL};
+    if (value.kind != VALUE_DICT && value.kind != VALUE_UNDEFINED)
+        return jinja_error(run, "a %s has no items", jinja_kind_name(value.kind));
+    view = value;
+    if (value.kind == VALUE_DICT)
+        TRY(jinja_look_up(jinja_dict_methods, "items")
+                ->call(run, &(JinjaArguments){&value, no_names, 1}, &view));
+    return generator(run, &(JinjaArguments){&view, no_names, 1}, result, run_items);
+}
+
+static Status run_reverse(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
+    (void)a;
+    for (int64_t i = items.count; i-- && !run->pool.over;) jinja_add(&run->pool, list, items.items[i]);
+    return OK;
+}
+
+static Status filter_reverse(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    const char *no_names[1] = {NULL};
+    if (a->values[0].kind == VALUE_STRING)
+        return jinja_slice(run, a->values[0], (JinjaValue[]){jinja_none, jinja_none, jinja_int(-1)}, result);
+    TRY(want_reversible(run, a->values[0]));
+    return generator(run, &(JinjaArguments){a->values, no_names, 1}, result, run_reverse);
+}
+
+/* ---- sorting ---- */
+
+/* What is compared: strings without their case, unless that counts. */
+static Status sort_key(JinjaRun *run, JinjaValue value, bool cased, JinjaValue *key) {
+    JinjaText text = {.pool = &run->pool};
+    *key = value;
+    if (cased || value.kind != VALUE_STRING) return OK;
+    if (!jinja_change_case(&text, value, CASE_LOWER))
+        return jinja_error(run, "the case of one of these letters is not supported");
+    *key = jinja_written(&text);
+    return OK;
+}
+
+/* A dict's pairs by their keys, or by their values. */
+static Status filter_dictsort(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    const char *no_names[1] = {NULL};
+    bool cased = jinja_true(a->values[1]), reverse = jinja_true(a->values[3]), less;
+    bool by_value = jinja_is(a->values[2], "value");
+    JinjaValue pairs, keys = jinja_list(&run->pool, VALUE_LIST), key;
+    if (a->values[0].kind != VALUE_DICT ||
+        (a->values[2].kind != VALUE_MISSING && !by_value && !jinja_is(a->values[2], "key")))
+        return jinja_error(run, "dictsort takes a dict, and \"key\" or \"value\"");
+    TRY(jinja_look_up(jinja_dict_methods, "items")
+            ->call(run, &(JinjaArguments){a->values, no_names, 1}, &pairs));
+    pairs.kind = VALUE_LIST;
+    JinjaValue *items = pairs.list->items, *by;
+    for (int64_t i = 0; i < pairs.list->count; i++) {
+        TRY(sort_key(run, items[i].list->items[by_value], cased, &key));
+        jinja_add(&run->pool, keys, key);
+    }
+    by = keys.list->items;
+    for (int64_t i = 1; i < keys.list->count; i++) // what is equal stays in its order
+        for (int64_t k = i; k > 0; k--) {
+            TRY(jinja_step(run, 1));
+            TRY(jinja_compared(run, '<', reverse ? by[k - 1] : by[k], reverse ? by[k] : by[k - 1], &less));
+            if (!less) break;
+            JinjaValue item = items[k], other = by[k];
+            items[k] = items[k - 1], items[k - 1] = item;
+            by[k] = by[k - 1], by[k - 1] = other;
+        }
+    *result = pairs;
+    return OK;
+}
+
+/* ---- JSON ---- */
+
+static Status filter_tojson(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    JinjaText text = {.pool = &run->pool};
+    JinjaJson form = {.indent = -1, .item = ", ", .key = ": ", .ascii = jinja_true(a->values[1])};
+    int64_t indent;
+    bool none = a->values[2].kind == VALUE_MISSING || a->values[2].kind == VALUE_NONE;
+    if (a->values[3].kind > VALUE_NONE || jinja_true(a->values[4]) || a->values[2].kind == VALUE_STRING)
+        return jinja_error(run,
+                           "tojson with separators or sort_keys, or an indent of text, is not supported");
+    if (!none && (!jinja_whole(a->values[2], &indent) || indent > 64))
+        return jinja_error(run, "tojson with this indent is not supported");
+    if (!none) form.indent = indent < 0 ? 0 : (int)indent;
+    if (!none) form.item = ",";
+    if (!jinja_write_json(&text, a->values[0], &form, 0))
+        return jinja_error(run, "this %s cannot be written as JSON", jinja_kind_name(a->values[0].kind));
+    *result = jinja_written(&text);
+    return OK;
+}
+
+const JinjaBuiltin jinja_filters[] = {
+    {"string", "object", filter_string},
+    {"safe", "value", filter_safe},
+    {"trim", "value,chars?", filter_trim},
+    {"upper", "s", filter_upper},
+    {"lower", "s", filter_lower},
+    {"capitalize", "s", filter_capitalize},
+    {"title", "s", filter_title},
+    {"replace", "s,old,new,count?", filter_replace},
+    {"indent", "s,width?,first?,blank?", filter_indent},
+    {"length", "/obj", filter_length},
+    {"count", "/obj", filter_length},
+    {"int", "value,default?,base?", filter_int},
+    {"float", "value,default?", filter_float},
+    {"abs", "/x", filter_abs},
+    {"round", "value,precision?,method?", filter_round},
+    {"default", "value,default_value?,boolean?", filter_default},
+    {"d", "value,default_value?,boolean?", filter_default},
+    {"list", "value", filter_list},
+    {"first", "seq", filter_first},
+    {"last", "seq", filter_last},
+    {"join", "value,d?,attribute?", filter_join},
+    {"items", "value", filter_items},
+    {"reverse", "value", filter_reverse},
+    {"select", NULL, filter_select},
+    {"reject", NULL, filter_reject},
+    {"selectattr", NULL, filter_selectattr},
+    {"rejectattr", NULL, filter_rejectattr},
+    {"map", NULL, filter_map},
+    {"dictsort", "value,case_sensitive?,by?,reverse?", filter_dictsort},
+    {"tojson", "x,ensure_ascii?,indent?,separators?,sort_keys?", filter_tojson},
+    {"attr", NULL, NULL},
+    {"batch", NULL, NULL},
+    {"center", NULL, NULL},
+    {"e", NULL, NULL},
+    {"escape", NULL, NULL},
+    {"filesizeformat", NULL, NULL},
+    {"forceescape", NULL, NULL},
+    {"format", NULL, NULL},
+    {"groupby", NULL, NULL},
+    {"max", NULL, NULL},
+    {"min", NULL, NULL},
+    {"pprint", NULL, NULL},
+    {"random", NULL, NULL},
+    {"slice", NULL, NULL},
+    {"sort", NULL, NULL},
+    {"striptags", NULL, NULL},
+    {"sum", NULL, NULL},
+    {"truncate", NULL, NULL},
+    {"unique", NULL, NULL},
+    {"urlencode", NULL, NULL},
+    {"urlize", NULL, NULL},
+    {"wordcount", NULL, NULL},
+    {"wordwrap", NULL, NULL},
+    {"xmlattr", NULL, NULL},
+    {NULL, NULL, NULL},
+};

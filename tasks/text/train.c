@@ -1,0 +1,60 @@
+#include "tasks/text/train.h"
+
+#include "run/option_rows.h"
+#include "tasks/text/stream_text.h"
+
+#include <string.h>
+
+enum { SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
+
+typedef struct {
+    int64_t every, tokens; // every 0: never
+    const char *prompt;
+} TextTrain;
+
+#define AT(member) .field = offsetof(TextTrain, member)
+
+static const Option rows[] = {
+    HEADING("Samples, of a model that continues texts"),
+    {COUNT("sample-every", 0, STEPS_MOST, every), .doc = "steps between samples; 0 for none",
+     .travels = true},
+    {COUNT("sample-tokens", 1, SIZE_MOST, tokens), .doc = "tokens in a sample", .travels = true},
+    {TEXT("sample-prompt", "TEXT", prompt), .doc = "prompt of the samples", .default_text = "a newline",
+     .travels = true},
+};
+
+static const TextTrain defaults = {.every = 100, .tokens = 160, .prompt = ""};
+
+const OptionTable text_train = {rows, sizeof rows / sizeof *rows, &defaults, sizeof defaults};
+
+Status text_check_train(const OptionSet *set) {
+    const TextTrain *own = options_values(set, &text_train);
+    TRY(option_needs(set, "sample-tokens", own->every, "--sample-every"));
+    return option_needs(set, "sample-prompt", own->every, "--sample-every");
+}
+
+/* Another text after each step. */
+static TextOptions options_at(const OptionSet *set, uint64_t seed, int64_t step) {
+    const TextTrain *own = options_values(set, &text_train);
+    return (TextOptions){
+        .prompt = own->prompt,
+        .prompt_length = (int64_t)strlen(own->prompt),
+        .tokens = own->tokens,
+        .stop = "",
+        .sampler = {.temperature = 0.8, .top_k = 40, .top_p = 1, .seed = seed, .sequence = (uint64_t)step}};
+}
+
+static Status plan(const OptionSet *set, const Session *s, int64_t *every, int64_t *window) {
+    const TextTrain *own = options_values(set, &text_train);
+    const TextOptions options = options_at(set, 0, 0);
+    *every = s->tokenizer ? own->every : 0;
+    return *every ? stream_text_window(s->tokenizer, &options, &s->config, window) : OK;
+}
+
+static Status write(const OptionSet *set, const Session *s, Trainer *t, int64_t step, char **text,
+                    int64_t *length) {
+    const TextOptions options = options_at(set, t->seed, step);
+    return stream_text_collect(&t->ctx, &t->generator, s->tokenizer, &options, text, length);
+}
+
+const Samples text_samples = {plan, write};
