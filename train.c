@@ -309,7 +309,7 @@ static Status run_once(Run *run) {
                    &run->report.peaks));
     TRY(world_agree(w, set_up(run, bytes)));
     /* After the plan: a batch that is too large must not be pinned first. */
-    TRY(feed_open(&run->options, &run->session, w, &run->feed));
+    TRY(feed_open(&run->options, &run->set, &run->session, w, &run->feed));
     run->batches =
         (Batches){&run->feed, run->session.device, run->options.batch, run->options.accum, w->size, 0};
     profiling_read_ahead(run->profiling, run->feed.train);

@@ -68,9 +68,10 @@ static Status open_all(const FeedOptions *o, LoaderShare share, Feed *feed) {
     return open_loader(o, feed, feed->source, part, share, &feed->train);
 }
 
-Status feed_open(const TrainOptions *options, const Session *session, World *world, Feed *feed) {
+Status feed_open(const TrainOptions *options, const OptionSet *set, const Session *session, World *world,
+                 Feed *feed) {
     char *cache = *options->out ? path_join(options->out, "cache") : NULL;
-    const FeedOptions from = {options, session, cache};
+    const FeedOptions from = {options, set, session, cache};
     const LoaderShare share = {world->rank, world->size, options->accum};
     /* Rank 0 comes first, and leaves what it has tokenized where the others find it. */
     Status status = world->rank > 0 ? world_agree(world, OK) : OK;

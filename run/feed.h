@@ -9,6 +9,7 @@
 /* What a source is opened from. */
 typedef struct {
     const TrainOptions *options;
+    const OptionSet *set;
     const Session *session;
     const char *cache; // folder that keeps what has been read, or NULL
 } FeedOptions;
@@ -48,7 +49,8 @@ typedef struct {
 } Feed;
 
 /* Collective: this rank's share of every step, for these options. feed_close it, also after an error. */
-CHECKED Status feed_open(const TrainOptions *options, const Session *session, World *world, Feed *feed);
+CHECKED Status feed_open(const TrainOptions *options, const OptionSet *set, const Session *session,
+                         World *world, Feed *feed);
 void feed_close(Feed *feed);
 
 /* Of how much training data there is and of samples of it: processes that train together compare it. */

@@ -46,8 +46,6 @@ static const Option table[] = {
     {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
      .default_text = "a tenth of --data", .travels = true},
     {TEXT("field", "KEY", field), .doc = "--data is JSON lines, with a text under this key", .travels = true},
-    {TEXT("template", "NAME", template), .doc = "of conversations: chatml, llama3, zephyr or mistral",
-     .default_text = "the model's", .travels = true},
     TOKENIZER_ROW,
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train a tokenizer of N tokens on --data=TEXT[,TEXT] into --out, and no model"},
@@ -133,7 +131,6 @@ static const Option table[] = {
 static const TrainOptions defaults = {
     .model = "gpt2-nano",
     .field = "",
-    .template = "",
     .data = "",
     .val_data = "",
     .tokenizer = "",
@@ -363,10 +360,6 @@ Status train_options_settle(TrainOptions *o, const Config *config) {
     if (o->lr == FROM_OTHERS)
         o->lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
     return OK;
-}
-
-bool train_options_conversations(const TrainOptions *o) {
-    return path_ends_with(o->data, ".jsonl") && !*o->field;
 }
 
 int64_t *train_options_swept(TrainOptions *o, OptionList *list) {

@@ -17,7 +17,6 @@ typedef struct {
     ConfigSizes sizes;           // what changes it
     const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
     const char *field;           // the key of the texts in JSON lines; "": plain texts, or conversations
-    const char *template;        // of conversations: "chatml", ...; "": the model's own
     const char *tokenizer;       // "bytes" or a folder; "": what suits the model
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
     int64_t workers;             // threads that load data
@@ -80,9 +79,6 @@ CHECKED Status train_options_check(const TrainOptions *options, const OptionSet 
 /* What follows from the model: --seq, where it was not given, and noam's --lr. ERROR_USAGE for a --seq that
  * does not fit to it. */
 CHECKED Status train_options_settle(TrainOptions *options, const Config *config);
-
-/* Whether --data holds conversations, for a model that is made to continue: JSON lines without a --field. */
-bool train_options_conversations(const TrainOptions *options);
 
 /* Rank 0 prints, logs and writes for all, so that `rank` does not; with --log-rank=all it prints, too, and
  * logs beside it. */

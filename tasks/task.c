@@ -16,7 +16,7 @@ enum { TASKS = sizeof rows / sizeof *rows, MEMBERS = 16, LIST = 256 };
 /* Of all tasks. */
 #define EACH_COMMAND(row, command)                                                                           \
     for (const TaskRow *const *row = rows; row < rows + TASKS; row++)                                        \
-        for (const Command *command = (*row)->commands; command->asker; command++)
+        for (const Command *command = (*row)->commands; command && command->asker; command++)
 
 static bool same(const char *one, const char *other) {
     return strcmp(one, other) == 0;
@@ -97,12 +97,12 @@ static Status check_option(const TaskRow *row, const OptionSet *set, const char 
 
 Status task_find(const Config *config, const TrainOptions *options, const OptionSet *set,
                  const TaskRow **row) {
-    int found = 0;
-    while (found < TASKS && (rows[found]->trains != config->architecture->task ||
-                             (rows[found]->takes && !rows[found]->takes(options))))
-        found++;
-    assert(found < TASKS);
-    *row = rows[found];
+    *row = NULL;
+    for (int i = 0; i < TASKS; i++)
+        if (rows[i]->trains == config->architecture->task &&
+            (rows[i]->takes ? rows[i]->takes(options) : !*row))
+            *row = rows[i];
+    assert(*row);
     for (int i = 0; i < set->count; i++)
         if (set->table[i].name) TRY(check_option(*row, set, set->table[i].name));
     return OK;

@@ -25,12 +25,13 @@ typedef struct {
 } Samples;
 
 typedef struct {
-    const char *name;
     Task trains;        // what its models are trained on (model/architectures.h)
     const char *models; // what they are: "an encoder-decoder"
-    const char *data;   // what --data must be, where its models have another task, too; else NULL
-    bool (*takes)(const TrainOptions *options); // whether it is that; NULL: any is
-    const OptionTable *train, *infer;           // its own options of either program, or NULL
+    /* Where its models have another task, too: what --data must be for this one, and whether it is that. Else
+     * NULL: it may be any that the other does not take. */
+    const char *data;
+    bool (*takes)(const TrainOptions *options);
+    const OptionTable *train, *infer; // its own options of either program, or NULL
     const char *reads; // other options of ./train that it looks at, of those that not every task does
     Status (*check)(const OptionSet *set); // refuses contradictions in its own options of ./train; NULL: none
     /* Before the model's memory is there: refuses what does not fit, opens sources that a new model's sizes
@@ -38,7 +39,7 @@ typedef struct {
     Status (*begin)(TrainOptions *options, const OptionSet *set, Session *session, Feed *feed);
     BatchSource batches;
     const Samples *samples;  // NULL: its models write nothing
-    const Command *commands; // ends with one that has no asker
+    const Command *commands; // ends with one that has no asker; NULL: none
 } TaskRow;
 
 /* Every row of the table, by its name: task_text, ... */

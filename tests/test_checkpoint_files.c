@@ -301,6 +301,59 @@ static void states_that_do_not_fit_are_named(void **scratch) {
     model_close(&loaded);
 }
 
+typedef struct {
+    Model *model;
+    const char *folder;
+} Saved;
+
+static Status load_weights(const Saved *s) {
+    return checkpoint_load(&s->model->ctx, s->folder, &s->model->parameters);
+}
+
+static Status load_state(const Saved *s) {
+    TrainingState state;
+    return checkpoint_load_state(&s->model->ctx, s->folder, &s->model->parameters, &state);
+}
+
+/* One bit of every tensor in turn, which leaves a number that could be. */
+static void expect_each_is_checked(const Saved *s, const char *name, Status (*load)(const Saved *)) {
+    const char *path = inside(s->folder, name);
+    Safetensors *file;
+    char *bytes;
+    int64_t size;
+    expect_ok(file_read(path, 1 << 24, &bytes, &size));
+    expect_ok(safetensors_parse((uint8_t *)bytes, size, path, &file));
+    assert_true(safetensors_count(file) > 10);
+    for (int64_t i = 0; i < safetensors_count(file); i++) {
+        const SafetensorsEntry *entry = safetensors_entry(file, i);
+        char *middle =
+            bytes + (entry->data - (uint8_t *)bytes) + entry->bytes / entry->count * (entry->count / 2);
+        *middle ^= 1;
+        write_bytes(path, bytes, (size_t)size);
+        *middle ^= 1;
+        Status status = load(s);
+        if (!status) fail_msg("%s: a bit of %s was flipped, and nobody noticed", name, entry->name);
+        expect_error(status, ERROR_FORMAT, "digest");
+    }
+    write_bytes(path, bytes, (size_t)size);
+    expect_ok(load(s));
+    safetensors_close(file);
+    memory_free(bytes);
+}
+
+static void every_tensors_digest_is_checked(void **scratch) {
+    Config config = model_small();
+    Model model;
+    const TrainingState state = state_sample();
+    const Saved saved = {&model, inside(*scratch, "model")};
+    model_open(&model, &config, F32, true);
+    model_fill_all(&model);
+    expect_ok(checkpoint_save(&model.ctx, saved.folder, &config, &model.parameters, NULL, &state));
+    expect_each_is_checked(&saved, "model.safetensors", load_weights);
+    expect_each_is_checked(&saved, "training_state.safetensors", load_state);
+    model_close(&model);
+}
+
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void) {
@@ -309,6 +362,7 @@ int main(void) {
         IN_SCRATCH(a_head_is_the_table_or_its_own),
         IN_SCRATCH(weights_that_do_not_fit_are_named),
         IN_SCRATCH(states_that_do_not_fit_are_named),
+        IN_SCRATCH(every_tensors_digest_is_checked),
         IN_SCRATCH(moments_that_cannot_be_are_refused),
         IN_SCRATCH(weights_that_are_not_finite_are_refused),
     };

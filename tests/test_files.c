@@ -353,6 +353,35 @@ static void a_link_to_a_device_or_a_pipe_is_refused(void **state) {
     close(ends[0]);
 }
 
+static int64_t descriptors(void) {
+    PathList open = {0};
+    expect_ok(directory_list("/proc/self/fd", &open));
+    int64_t count = open.count;
+    path_list_free(&open);
+    return count;
+}
+
+/* Where opening succeeds and what follows fails. */
+static void failures_leave_nothing_open(void **state) {
+    const char *text = inside(*state, "text"), *folder = inside(*state, "folder"),
+               *pipe = inside(*state, "pipe");
+    char *read;
+    int64_t length;
+    FileMap map;
+    write_text_file(text, "more than two bytes");
+    expect_ok(directory_make(folder));
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    const int64_t before = descriptors();
+    for (int i = 0; i < 3; i++) {
+        expect_error(file_read(folder, 100, &read, &length), ERROR_FILE, "folder");
+        expect_error(file_read(text, 2, &read, &length), ERROR_FORMAT, "text");
+        expect_error(file_read("/dev/zero", 100, &read, &length), ERROR_FORMAT, "/dev/zero");
+        expect_error(file_map(folder, &map), ERROR_FILE, "folder");
+        expect_error(file_map(pipe, &map), ERROR_FILE, "pipe");
+    }
+    assert_int_equal(descriptors(), before);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(maps_files, scratch_setup, scratch_teardown),
@@ -365,6 +394,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_link_to_a_device_or_a_pipe_is_refused, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(reports_failed_writes, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(failures_leave_nothing_open, scratch_setup, scratch_teardown),
         cmocka_unit_test(joins_and_takes_paths_apart),
         cmocka_unit_test_setup_teardown(tells_what_is_there, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(makes_lists_and_removes_folders, scratch_setup, scratch_teardown),

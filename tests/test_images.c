@@ -1,5 +1,6 @@
 /* tasks/pictures/images: what is decoded and how it is scaled, against Pillow and transformers
  * (make_images.py). */
+#define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"
 #include "tasks/pictures/images/images.h"
@@ -8,10 +9,12 @@
 #include "data/safetensors.h"
 #include "tests/support/expect.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #define FOLDER "tests/fixtures/images"
 
@@ -191,6 +194,51 @@ static void every_colour_has_a_value(void **state) {
         assert_memory_equal(image.pixels + 3, files[i].middle, 3);
         assert_memory_equal(image.pixels + 6, "\x0A\x14\x1E", 3);
         image_free(&image);
+    }
+}
+
+/* Bytes that are taken from malloc, in small pieces and large. */
+static size_t allocated(void) {
+    const struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+}
+
+/* Damages what the walk over a file's parts does not look at: a JPEG's codes, a BMP's kind of compression, a PNG's
+ * compressed bytes, with a checksum that fits. */
+static void spoil(uint8_t *bytes, int64_t length) {
+    if (*bytes == 0xFF) {
+        for (int64_t at = length / 2; at < length / 2 + 16; at += 2) memcpy(bytes + at, "\xFF", 2);
+    } else if (*bytes == 'B') {
+        bytes[30] = 1;
+    } else {
+        uint8_t *data = memmem(bytes, (size_t)length, "IDAT", 4);
+        uint32_t size = (uint32_t)data[-2] << 8 | data[-1];
+        memset(data + 6, 0xFF, 8);
+        uLong sum = crc32(0, data, size + 4);
+        for (int i = 0; i < 4; i++) data[4 + size + (uint32_t)i] = (uint8_t)(sum >> (24 - 8 * i));
+    }
+}
+
+/* Files that are whole, which the decoder refuses once it has memory for pixels or for the palette. */
+static void refused_pictures_leave_no_memory(void **state) {
+    enum { TIMES = 100 };
+    static const char *const names[] = {"plain.jpg", "palette.png", "palette.bmp"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[200], *bytes;
+        int64_t length;
+        Image image;
+        size_t before = 0;
+        snprintf(path, sizeof path, FOLDER "/classes/first/%s", names[i]);
+        expect_ok(file_read(path, 1 << 20, &bytes, &length));
+        spoil((uint8_t *)bytes, length);
+        for (int time = 0; time <= TIMES; time++) {
+            expect_error(image_decode((uint8_t *)bytes, length, "x", 3, &image), ERROR_FORMAT, "x: damaged");
+            assert_null(image.pixels);
+            if (time == 0) before = allocated(); // what is allocated once
+        }
+        assert_true(allocated() < before + TIMES * 64); // bytes: the smallest picture has more
+        memory_free(bytes);
     }
 }
 
@@ -452,6 +500,7 @@ int main(void) {
                                        cmocka_unit_test(inks_are_pillows),
                                        cmocka_unit_test(refuses_damaged_files),
                                        cmocka_unit_test(refuses_every_beginning),
+                                       cmocka_unit_test(refused_pictures_leave_no_memory),
                                        cmocka_unit_test(a_telephones_second_picture_is_passed_over),
                                        cmocka_unit_test(every_colour_has_a_value),
                                        cmocka_unit_test(augments_by_counter),

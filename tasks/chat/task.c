@@ -1,6 +1,7 @@
 /* The task of conversations: the assistant's next token. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "run/option_rows.h"
 #include "tasks/chat/conversations.h"
 #include "tasks/chat/infer.h"
 #include "tasks/task.h"
@@ -16,8 +17,26 @@ typedef struct {
     int64_t padded, padded_apart; // tokens of an epoch's batches; the same if each conversation were a row
 } Source;
 
+typedef struct {
+    const char *template; // "chatml", ...; "": the model's own
+} ChatTrain;
+
+#define AT(member) .field = offsetof(ChatTrain, member)
+
+static const Option train_rows[] = {
+    HEADING("Conversations, for a model that is made for them"),
+    {TEXT("template", "NAME", template), .doc = "chatml, llama3, zephyr or mistral",
+     .default_text = "the model's", .travels = true},
+};
+
+static const ChatTrain defaults = {""};
+
+static const OptionTable chat_train = {train_rows, sizeof train_rows / sizeof *train_rows, &defaults,
+                                       sizeof defaults};
+
+/* JSON lines, unless a key says that there are texts in them. */
 static bool takes(const TrainOptions *o) {
-    return train_options_conversations(o);
+    return path_ends_with(o->data, ".jsonl") && !*o->field;
 }
 
 static void close_source(void *source) {
@@ -31,7 +50,8 @@ static Status open_source(const FeedOptions *o, const char *data, void **source)
     Tokenizer *tokenizer = o->session->tokenizer;
     if (!tokenizer)
         return fail(ERROR_USAGE, "conversations need a tokenizer; name one with --tokenizer=FOLDER");
-    const ConversationOptions options = {data, tokenizer, o->options->template, o->options->seq,
+    const ChatTrain *own = options_values(o->set, &chat_train);
+    const ConversationOptions options = {data, tokenizer, own->template, o->options->seq,
                                          .packed = o->session->config.positions == POSITIONS_ROTARY};
     TRY(conversations_open(&options, &conversations));
     Source *s = memory_allocate(sizeof *s);
@@ -118,12 +138,12 @@ static const Command commands[] = {
     {0},
 };
 
-const TaskRow task_chat = {.name = "chat",
-                           .trains = TASK_NEXT_TOKEN,
+const TaskRow task_chat = {.trains = TASK_NEXT_TOKEN,
                            .models = "a decoder-only model",
                            .data = "conversations: --data=FILE.jsonl",
+                           .train = &chat_train,
                            .infer = &chat_infer,
-                           .reads = "template " TEXT_SAMPLES,
+                           .reads = TEXT_SAMPLES,
                            .samples = &text_samples,
                            .commands = commands,
                            .takes = takes,

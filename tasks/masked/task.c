@@ -50,8 +50,7 @@ static const Command commands[] = {
     {0},
 };
 
-const TaskRow task_masked = {.name = "masked",
-                             .trains = TASK_MASKED_TOKEN,
+const TaskRow task_masked = {.trains = TASK_MASKED_TOKEN,
                              .models = "a BERT",
                              .infer = &masked_infer,
                              .reads = "field",

@@ -88,8 +88,7 @@ static const Command commands[] = {
     {0},
 };
 
-const TaskRow task_pairs = {.name = "pairs",
-                            .trains = TASK_SEQUENCE,
+const TaskRow task_pairs = {.trains = TASK_SEQUENCE,
                             .models = "an encoder-decoder",
                             .infer = &pairs_infer,
                             .reads = "label-smoothing",

@@ -207,8 +207,7 @@ static const Command commands[] = {
     {0},
 };
 
-const TaskRow task_pictures = {.name = "pictures",
-                               .trains = TASK_CLASS,
+const TaskRow task_pictures = {.trains = TASK_CLASS,
                                .models = "a vision Transformer",
                                .train = &pictures_train,
                                .infer = &pictures_infer,

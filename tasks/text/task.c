@@ -11,10 +11,6 @@ static Status make(const FeedOptions *o, const void *source, const LoaderOptions
     return loader_open_windows(part, source, loader);
 }
 
-static bool takes(const TrainOptions *o) {
-    return !train_options_conversations(o);
-}
-
 static Status check_generation(const InferOptions *o, const OptionSet *set) {
     const TextInfer *own = options_values(set, &text_infer);
     TRY(text_check_sampling(set));
@@ -32,10 +28,8 @@ static const Command commands[] = {
     {0},
 };
 
-const TaskRow task_text = {.name = "text",
-                           .trains = TASK_NEXT_TOKEN,
+const TaskRow task_text = {.trains = TASK_NEXT_TOKEN,
                            .models = "a decoder-only model",
-                           .takes = takes,
                            .train = &text_train,
                            .infer = &text_infer,
                            .reads = "field",

@@ -9,7 +9,7 @@ import random
 import shutil
 import time
 
-from power import Disk, read_records
+from power import LOG, Disk, read_records
 from rig import COMMON, FAMILIES, FILE, FORMAT, OK, Kind, flawed_steps, options, orderly, steps, tree
 
 STEPS = 4
@@ -43,7 +43,7 @@ class Run:
 
     def record_disk(self):
         folder, records = self.folder(), self.rig.path(self.name.replace(" ", "-") + ".records")
-        self.rig.must(self.command, folder, f"record 0 {records}")
+        self.rig.must(f"{self.command} --log={LOG}", folder, f"record 0 {records}")
         planted = tree(self.begin) if self.begin else {}
         self.disk = Disk(folder, read_records(records), {f"R/{name}": data for name, data in planted.items()})
 

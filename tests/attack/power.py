@@ -1,8 +1,11 @@
 """power: what a disk may hold after a loss of power, from the record of a run's writes and flushes. Of a file's bytes
 only what was flushed is sure, of a folder's entries what was before the folder was flushed; of everything else any part
-may be there: bytes torn or zero, sectors each for itself, entries each for itself, but a rename as a whole."""
+may be there: bytes torn or zero, sectors each for itself, entries each for itself, but a rename as a whole. A checkpoint
+is to stay from the moment on at which the run says in its log that it is saved: what has to be flushed for that is the
+run's own affair."""
 
 import os
+import re
 import struct
 
 FSYNC, FDATASYNC, RENAMEAT2, EXCHANGE = 74, 75, 316, 2  # as x86-64 numbers its system calls
@@ -10,6 +13,8 @@ OPENS, WRITES, TRUNCATES = (2, 257), (1, 18), (77, 76)
 RENAMES, MAKES, REMOVES = (82, 264, RENAMEAT2), (83, 258), (84, 87, 263)
 SECTOR = 512
 NEVER = 1 << 60
+LOG = "saves.jsonl"  # of the run, which says what is saved; no part of the disk
+SAVED = re.compile(rb'"event":"save","step":(\d+)')
 
 
 def read_records(path):
@@ -63,12 +68,16 @@ class Disk:
             folder = self.folders[folder][name]
         self.folders[folder][names[-1]] = inode = next(self.inodes)
         self.files[inode] = data
-        self.note(names, True)
+        step = self.step_of(names)
+        if step:
+            self.sure.add(step)
 
-    def note(self, names, sure):
-        """Of a checkpoint's folder in R: whether it is sure to stay."""
+    @staticmethod
+    def step_of(names):
+        """Of a checkpoint's folder in R; None for another path."""
         if len(names) >= 2 and names[0] == "R" and names[1].startswith("step-") and names[1][5:].isdigit():
-            (self.sure.add if sure else self.sure.discard)(int(names[1][5:]))
+            return int(names[1][5:])
+        return None
 
     def find(self, path):
         """Folder, name, inode or None; no folder where it is not below the root."""
@@ -88,6 +97,9 @@ class Disk:
         self.operations.append(Operation(time, entries=entries))
 
     def apply(self, time, number, offset, path, target, data):
+        if os.path.basename(path) == LOG:
+            self.sure |= {int(step) for step in SAVED.findall(data)} if number in WRITES else set()
+            return
         folder, name, inode = self.find(path)
         if folder is None:
             return
@@ -107,7 +119,7 @@ class Disk:
         elif number in REMOVES:
             self.change(time, (folder, name, None))
         elif number in RENAMES:
-            self.note(path[len(self.root) + 1:].split("/"), False)
+            self.sure.discard(self.step_of(path[len(self.root) + 1:].split("/")))
             other, new, there = self.find(target)
             back = there if number == RENAMEAT2 and offset & EXCHANGE else None
             self.change(time, (folder, name, back), (other, new, inode))
@@ -119,9 +131,6 @@ class Disk:
             operation.waits.discard(inode)
             if operation.durable == NEVER and (operation.inode == inode or operation.entries and not operation.waits):
                 operation.durable = time
-        if inode == self.now[0].get("R"):
-            for name in self.now[inode]:
-                self.note(["R", name], True)
 
     def after_loss(self, time, draw):
         """{path: bytes}, {folder's path: None}: what is found when the power goes before this call is made."""
