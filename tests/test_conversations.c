@@ -231,6 +231,50 @@ static void full_contexts(void **state) {
     }
 }
 
+/* What is too long, even for an empty window, takes nothing away. */
+static void too_long_a_message(void **state) {
+    const Ran *ran = program_succeeds(*state, "(echo one; printf 'one %%.0s' $(seq 99); printf '\\n/save "
+                                              "kept.jsonl\\n') | infer --chat --model=model "
+                                              "--context=96 --tokens=4 --device=cpu -q --temperature=0");
+    expect_text(ran->error, "(the message is too long: it has ");
+    assert_null(strstr(ran->error, "gone"));
+}
+
+/* The messages of a file that /save has written. */
+static json_t *saved_messages(const char *path) {
+    json_t *root, *messages;
+    expect_ok(json_read(path, 1 << 20, &root));
+    messages = json_incref(json_object_get(root, "messages"));
+    json_decref(root);
+    return messages;
+}
+
+static void commands(void **state) {
+    char first[4096];
+    const Ran *ran = program_succeeds(
+        *state, "printf 'one\\n/save a.jsonl\\n/clear\\none\\n/system Be short.\\none\\\\\\ntwo\\n"
+                "/save b.jsonl\\n/save no/such\\n/save\\n/help\\n/helpless\\n' | infer --chat "
+                "--model=model --tokens=6 --device=cpu -q --temperature=0");
+    expect_text(ran->error, "/system TEXT");
+    expect_text(ran->error, "(saved in a.jsonl)");
+    expect_text(ran->error, "no/such");
+    expect_text(ran->error, "/save needs the name of a file");
+    snprintf(first, sizeof first, "%.*s\n", (int)strcspn(ran->output, "\n"), ran->output);
+    if (strncmp(ran->output + strlen(first), first, strlen(first)) != 0)
+        fail_msg("another answer after /clear: %s", ran->output);
+    json_t *before = saved_messages(inside(*state, "a.jsonl")),
+           *after = saved_messages(inside(*state, "b.jsonl"));
+    assert_int_equal(json_array_size(before), 2);
+    assert_string_equal(case_text(json_array_get(before, 0), "content"), "one");
+    assert_int_equal(json_array_size(after), 3);
+    assert_string_equal(case_text(json_array_get(after, 0), "content"), "Be short.");
+    assert_string_equal(case_text(json_array_get(after, 1), "content"), "one\ntwo");
+    assert_string_equal(case_text(json_array_get(after, 2), "role"), "assistant");
+    json_decref(before);
+    json_decref(after);
+    program_succeeds(*state, "train --model=model --data=a.jsonl --seq=96 --steps=1 --batch=1 " FAST);
+}
+
 static void what_cannot_be(void **state) {
     static const struct {
         const char *line, *part;
@@ -366,6 +410,8 @@ int main(void) {
         cmocka_unit_test(comparison),
         cmocka_unit_test(what_is_learned_is_said),
         cmocka_unit_test(full_contexts),
+        cmocka_unit_test(too_long_a_message),
+        cmocka_unit_test(commands),
         cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(prompts_in_batches),
         cmocka_unit_test(texts_of_json_lines),
