@@ -87,7 +87,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo demo-images install test check tests bench bench-rooms profiles sanitize sanitize-gpu attack fuzz fuzzers format clean \
+.PHONY: all help packages demo demo-images install test check tests bench bench-rooms profiles path sanitize sanitize-gpu attack fuzz fuzzers format clean \
     ALWAYS
 .SECONDARY:
 
@@ -134,6 +134,10 @@ profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu $(BUILD)/bench/pictu
 	@tests/bench/profiles --build=$(BUILD) $(if $(filter-out 0,$(PEERS)),--peers) $(ARGS)
 
 $(BUILD)/bench/gelu: $(if $(filter 1,$(CUDA)),$(BUILD)/tests/bench/gelu_cuda.cu.o)
+
+# On the CPU, as that build's programs are.
+path: train infer  ## draw what a step and a token execute, naive and fused, each as a file; print its lines; check it
+	@CC='$(CC)' tools/path gpt2-nano --all --check --build=$(BUILD) $(ARGS)
 
 # Without oneDNN, in whose threads the leak checker gets lost: so these are a build's without it, too.
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers

@@ -11,23 +11,30 @@ typedef struct {
     uint16_t bits;
 } bf16;
 
-static inline float bfloat16_to_float(uint16_t half) {
-    uint32_t bits = (uint32_t)half << 16;
+static inline float float_of_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline uint16_t bfloat16_from_float(float value) {
+static inline uint32_t bits_of_float(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float bfloat16_to_float(uint16_t half) {
+    return float_of_bits((uint32_t)half << 16);
+}
+
+static inline uint16_t bfloat16_from_float(float value) {
+    uint32_t bits = bits_of_float(value);
     if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
 static inline uint16_t bfloat16_stochastic(float value, uint32_t random16) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    uint32_t bits = bits_of_float(value);
     uint32_t up = (bits + random16) >> 16;
     return (uint16_t)((up & 0x7F80) == 0x7F80 ? bits >> 16 : up);
 }

@@ -5,13 +5,14 @@
 #include <assert.h>
 
 size_t dtype_size(Dtype dtype) {
-    static const size_t sizes[DTYPE_COUNT] = {[F32] = 4, [F64] = 8, [BF16] = 2, [I32] = 4, [U8] = 1};
+    static const size_t sizes[DTYPE_COUNT] = {
+        [F32] = 4, [F64] = 8, [BF16] = 2, [I32] = 4, [U8] = 1, [E4M3] = 1};
     return sizes[dtype];
 }
 
 const char *dtype_name(Dtype dtype) {
     static const char *const names[DTYPE_COUNT] = {
-        [F32] = "fp32", [F64] = "fp64", [BF16] = "bf16", [I32] = "i32", [U8] = "u8"};
+        [F32] = "fp32", [F64] = "fp64", [BF16] = "bf16", [I32] = "i32", [U8] = "u8", [E4M3] = "e4m3"};
     return names[dtype];
 }
 

@@ -8,7 +8,7 @@
 
 __BEGIN_DECLS
 
-typedef enum { F32, F64, BF16, I32, U8, DTYPE_COUNT } Dtype;
+typedef enum { F32, F64, BF16, I32, U8, E4M3, DTYPE_COUNT } Dtype;
 
 typedef struct {
     int rank;     // 0: no tensor at all
@@ -23,7 +23,7 @@ typedef struct {
 } Tensor;
 
 size_t dtype_size(Dtype dtype);      // bytes
-const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32", "u8"
+const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32", "u8", "e4m3"
 
 /* Of the statistics, losses and parameter gradients of tensors of this dtype: fp32, or fp64 for fp64. */
 static inline Dtype dtype_wide(Dtype dtype) {

@@ -98,8 +98,11 @@ static void give_up(Link *l, int rank, const char *why, const Beat *last, double
     if (*last->phase || *last->action)
         snprintf(action, sizeof action, "%s%s%s%s, %.1f s ago", last->phase,
                  *last->phase && *last->action ? ": " : "", last->action, collective, last->idle + since);
-    set_verdict(l, fail(ERROR_DEVICE, "rank %d on %s %s; its last action: %s", rank, l->base.hosts[rank], why,
-                        action));
+    pthread_mutex_lock(&l->lock); // the hosts' names may just come in
+    Status verdict =
+        fail(ERROR_DEVICE, "rank %d on %s %s; its last action: %s", rank, l->base.hosts[rank], why, action);
+    pthread_mutex_unlock(&l->lock);
+    set_verdict(l, verdict);
 }
 
 /* Who keeps the others waiting, after `limit` seconds: the rank that has asked for the fewest collectives. */
@@ -142,7 +145,10 @@ static void take_beat(Link *l, Channel *c) {
         snprintf(why, sizeof why, "has failed: %s", beat->reason);
         give_up(l, c->rank, why, beat, 0);
     } else if (c->head.kind == SAYS_END) { // nothing more goes there, so that it sees the connection end
+        pthread_mutex_lock(&l->lock);
         c->ended = true;
+        pthread_cond_broadcast(&l->news); // the main thread may wait for it
+        pthread_mutex_unlock(&l->lock);
         (void)shutdown(c->connection, SHUT_WR);
     } else if (c->head.kind == SAYS_VERDICT) {
         l->told = true;

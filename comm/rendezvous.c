@@ -137,25 +137,14 @@ void rendezvous_close(Rendezvous *r, Status why) {
 
 /* ---- exchanges ---- */
 
-/* Piece by piece. */
-static Status say(Link *l, Channel *c, const void *data, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += BODY_BYTES) {
-        const size_t now = bytes - at < BODY_BYTES ? bytes - at : BODY_BYTES;
-        if (!channel_say(c, &l->head, SAYS_DATA, (const char *)data + at, now, device_clock() + PULSE_OTHER))
-            return fail(ERROR_DEVICE, "rank %d on %s is gone", c->rank, l->base.hosts[c->rank]);
-    }
-    return OK;
-}
-
-/* Waits for so much of what a rank says. */
+/* Waits for so much of what a rank says. Where it says no more, the watch knows why. */
 static Status take(Link *l, Channel *c, void *data, size_t bytes) {
     Status status = OK;
-    const int64_t wanted = (int64_t)bytes;
     pthread_mutex_lock(&l->lock);
-    while (c->count < wanted && !l->verdict && !c->ended) pthread_cond_wait(&l->news, &l->lock);
-    if (c->count >= wanted) {
+    while ((size_t)c->count < bytes && !l->verdict && !c->ended) pthread_cond_wait(&l->news, &l->lock);
+    if ((size_t)c->count >= bytes) {
         memcpy(data, c->data, bytes);
-        c->count -= wanted;
+        c->count -= (int64_t)bytes;
         memmove(c->data, c->data + bytes, (size_t)c->count);
     } else if (l->verdict) {
         status = fail(status_code(l->verdict), "%s", status_message(l->verdict));
@@ -164,6 +153,17 @@ static Status take(Link *l, Channel *c, void *data, size_t bytes) {
     }
     pthread_mutex_unlock(&l->lock);
     return status;
+}
+
+/* Piece by piece. */
+static Status say(Link *l, Channel *c, const void *data, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += BODY_BYTES) {
+        const size_t now = bytes - at < BODY_BYTES ? bytes - at : BODY_BYTES;
+        const double until = device_clock() + PULSE_OTHER;
+        if (!channel_say(c, &l->head, SAYS_DATA, (const char *)data + at, now, until))
+            return take(l, c, NULL, SIZE_MAX);
+    }
+    return OK;
 }
 
 Status rendezvous_gather(Rendezvous *r, const void *mine, size_t bytes, void *all) {

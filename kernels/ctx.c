@@ -36,15 +36,19 @@ static Status fuse_named(const char *name, size_t length, uint32_t *bit) {
             *bit = 1u << i;
             return OK;
         }
+    if (length == 3 && strncmp(name, "fp8", length) == 0) {
+        *bit = FUSE_FP8;
+        return OK;
+    }
     char text[64];
     snprintf(text, sizeof text, "%.*s", (int)(length < 63 ? length : 63), name);
     const Hint hint = nearest_hint(text, "'", "'", operation_names, OP_COUNT);
-    return fail(ERROR_USAGE, "--fused: no operation is named '%s'%s There are%s", text,
+    return fail(ERROR_USAGE, "--fused: no operation is named '%s'%s There are%s, and fp8", text,
                 *hint.text ? hint.text : ".", operation_list);
 }
 
 Status fuses_parse(const char *text, uint32_t *fuses) {
-    _Static_assert(OP_COUNT <= 32, "a fuse is a bit");
+    _Static_assert(OP_COUNT < 32, "a fuse is a bit");
     const uint32_t all = (1u << OP_COUNT) - 1;
     uint32_t result = *text == '-' ? all : 0; // "-attention" is "1,-attention"
     for (const char *word = text;;) {

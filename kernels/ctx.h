@@ -18,6 +18,10 @@ typedef enum {
     OP_COUNT
 } Operation;
 
+/* A fuse that is no operation's form but a precision: products of blocks read e4m3 (kernels/linear/linear.h). It is
+ * off unless it is named. */
+#define FUSE_FP8 (1u << OP_COUNT)
+
 typedef enum {
     ARENA_PARAMETERS, // weights in the dtype of the computation
     ARENA_GRADIENTS,  // fp32 gradients of the parameters

@@ -50,6 +50,7 @@ static bool finite_at(const void *bytes, Dtype dtype, int64_t i) {
     switch (dtype) {
     case F64: return isfinite(((const double *)bytes)[i]);
     case F32: return isfinite(((const float *)bytes)[i]);
+    case E4M3: return (((const uint8_t *)bytes)[i] & 0x7F) != 0x7F;
     case BF16: return (((const uint16_t *)bytes)[i] & 0x7F80) != 0x7F80;
     case I32:
     case U8:

@@ -60,12 +60,6 @@ static inline float *float_row(Tensor t, int64_t row) {
     return (float *)t.data + row * t.stride;
 }
 
-static inline float float_of_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* exp(x), at most 1 ulp off; 0 below -104, inf above 88.73, NaN for NaN. Cody and Waite 1980:
  *     x = n * ln2 + r,  |r| <= ln2 / 2
  *     exp(x) = 2^n * exp(r)

@@ -67,6 +67,8 @@ static Status linear(Walk *w, const char *name, const Affine *p, Tensor x, Arena
     l->x = x;
     l->weight = p->weight.weight;
     l->bias = p->bias.weight;
+    l->fp8 =
+        true; // the blocks' products are what --fused=fp8 makes of 8 bits; embedding and head stay as they are
     w->ctx->call = name;
     return linear_forward(w->ctx, l, where);
 }
@@ -86,7 +88,7 @@ static Status linear_back(Walk *w, const char *name, const Affine *p, const Line
 
 /* x = x + linear(u): the layer that closes a branch. */
 static Status add(Walk *w, const char *name, const Affine *p, Tensor u, ResidualAdd *a) {
-    *a = (ResidualAdd){.linear = {.weight = p->weight.weight, .bias = p->bias.weight}};
+    *a = (ResidualAdd){.linear = {.weight = p->weight.weight, .bias = p->bias.weight, .fp8 = true}};
     w->ctx->call = name;
     return residual_add(w->ctx, w->x, u, depth_of(w), a, saved(w));
 }

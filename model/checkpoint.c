@@ -21,25 +21,19 @@ static const char config_name[] = "config.json", weights_name[] = "model.safeten
 /* ---- a folder ---- */
 
 static Status write_config(const char *folder, const Config *config, const Tokenizer *tokenizer) {
-    char *path = path_join(folder, config_name);
-    Status status = config_write(path, config, tokenizer ? tokenizer_end_of_text(tokenizer) : -1);
-    memory_free(path);
-    return status;
+    OWNED char *path = path_join(folder, config_name);
+    return config_write(path, config, tokenizer ? tokenizer_end_of_text(tokenizer) : -1);
 }
 
 static Status write_weights(Ctx *ctx, const char *folder, const Parameters *parameters) {
-    char *path = path_join(folder, weights_name);
-    Status status = weights_save(ctx, path, parameters);
-    memory_free(path);
-    return status;
+    OWNED char *path = path_join(folder, weights_name);
+    return weights_save(ctx, path, parameters);
 }
 
 static Status write_state(Ctx *ctx, const char *folder, const Parameters *parameters,
                           const TrainingState *state) {
-    char *path = path_join(folder, state_name);
-    Status status = training_state_save(ctx, path, parameters, state);
-    memory_free(path);
-    return status;
+    OWNED char *path = path_join(folder, state_name);
+    return training_state_save(ctx, path, parameters, state);
 }
 
 /* What the other ranks have to do with it: tensors of the files that rank 0 opens. */
@@ -48,20 +42,24 @@ static Status write_tensors(Ctx *ctx, const Parameters *parameters, const Traini
     return state ? training_state_save(ctx, state_name, parameters, state) : OK;
 }
 
+static Status write_folder(Ctx *ctx, const char *folder, const Config *config, const Parameters *parameters,
+                           const Tokenizer *tokenizer, const TrainingState *state) {
+    TRY(write_config(folder, config, tokenizer));
+    TRY(end_tokens_write(folder, &config->ends));
+    TRY(write_weights(ctx, folder, parameters));
+    if (tokenizer) TRY(tokenizer_save(tokenizer, folder));
+    if (config->architecture->patches) TRY(processor_write(folder, &config->processor));
+    return state ? write_state(ctx, folder, parameters, state) : OK;
+}
+
 Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const Parameters *parameters,
                        const Tokenizer *tokenizer, const TrainingState *state) {
-    char *stage;
+    OWNED char *stage = NULL;
     if (parameters->rank > 0) return write_tensors(ctx, parameters, state);
     TRY(directory_stage(folder, &stage));
-    Status status = write_config(stage, config, tokenizer);
-    if (!status) status = end_tokens_write(stage, &config->ends);
-    if (!status) status = write_weights(ctx, stage, parameters);
-    if (!status && tokenizer) status = tokenizer_save(tokenizer, stage);
-    if (!status && config->architecture->patches) status = processor_write(stage, &config->processor);
-    if (!status && state) status = write_state(ctx, stage, parameters, state);
+    Status status = write_folder(ctx, stage, config, parameters, tokenizer, state);
     if (!status) status = directory_publish(stage, folder);
     if (status) status_free(directory_remove(stage)); /* the first error is the one to report */
-    memory_free(stage);
     return status;
 }
 
@@ -81,10 +79,8 @@ static Status read_processor(const char *folder, Config *c) {
 }
 
 Status checkpoint_config(const char *folder, Config *config) {
-    char *path = path_join(folder, config_name);
-    Status status = config_read(path, config);
-    memory_free(path);
-    if (status) return status;
+    OWNED char *path = path_join(folder, config_name);
+    TRY(config_read(path, config));
     weights_heads(folder, config);
     TRY(read_processor(folder, config));
     return config->architecture->end_tokens ? end_tokens_read(folder, &config->ends) : OK;
@@ -99,10 +95,8 @@ Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters) {
 }
 
 Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *parameters, TrainingState *state) {
-    char *path = path_join(folder, state_name);
-    Status status = training_state_load(ctx, path, parameters, state);
-    memory_free(path);
-    return status;
+    OWNED char *path = path_join(folder, state_name);
+    return training_state_load(ctx, path, parameters, state);
 }
 
 /* ---- the step folders of a run ---- */
@@ -127,13 +121,11 @@ int64_t checkpoint_step(const char *folder) {
 }
 
 static Status holds(const char *folder, const char *name, bool *there) {
-    char *path;
+    OWNED char *path = path_join(folder, name);
     PathKind kind;
-    path = path_join(folder, name);
-    Status status = path_kind(path, &kind);
+    TRY(path_kind(path, &kind));
     *there = kind != PATH_ABSENT;
-    memory_free(path);
-    return status;
+    return OK;
 }
 
 /* An error is no answer: what cannot be seen may be whole. */
@@ -185,23 +177,20 @@ static Status verify_tokenizer(const char *folder) {
 
 /* ERROR_FORMAT where the folder's files are there but not what was saved. */
 static Status verify(const char *folder) {
+    OWNED char *path = path_join(folder, state_name);
+    CLOSED_BY(safetensors_release) Safetensors *weights = NULL;
+    CLOSED_BY(safetensors_release) Safetensors *state = NULL;
     Config config;
-    Safetensors *weights = NULL, *state = NULL;
     bool there;
     TRY(checkpoint_config(folder, &config));
     TRY(checkpoint_check(folder, &config));
     TRY(verify_tokenizer(folder));
     TRY(holds(folder, state_name, &there));
     if (!there) return fail(ERROR_FORMAT, "there is no %s", state_name);
-    char *path = path_join(folder, state_name);
-    Status status = safetensors_open_folder(folder, &weights);
-    if (!status) status = fail_at(safetensors_verify_all(weights), "%s", weights_name);
-    if (!status) status = safetensors_open(path, &state);
-    if (!status) status = fail_at(safetensors_verify_all(state), "%s", state_name);
-    safetensors_close(weights);
-    safetensors_close(state);
-    memory_free(path);
-    return status;
+    TRY(safetensors_open_folder(folder, &weights));
+    TRY(fail_at(safetensors_verify_all(weights), "%s", weights_name));
+    TRY(safetensors_open(path, &state));
+    return fail_at(safetensors_verify_all(state), "%s", state_name);
 }
 
 static Status try_folder(const char *folder, bool *found, PathList *passed) {
@@ -294,7 +283,8 @@ static Rendezvous *ranks_of(const Parameters *p) {
 
 /* Entry i goes to the writer in whose part of all bytes its middle lies. `writes` (size) of each rank. */
 static void share_out(RankFile *f, const char *writes, int size, const SafetensorsEntry *entries) {
-    int writers = 0, *ranks = memory_array((size_t)size, sizeof *ranks);
+    int writers = 0;
+    OWNED int *ranks = memory_array((size_t)size, sizeof *ranks);
     double total = 0, before = 0;
     for (int rank = 0; rank < size; rank++)
         if (writes[rank]) ranks[writers++] = rank;
@@ -306,7 +296,6 @@ static void share_out(RankFile *f, const char *writes, int size, const Safetenso
             if (pass) before += elements;
             if (!pass) total += elements;
         }
-    memory_free(ranks);
 }
 
 /* Where rank 0's writer has opened the file; collective. */
@@ -315,37 +304,35 @@ static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char pa
         char path[PATH_MAX];
         int64_t base;
     } Place;
-    Place mine = {0}, *all = memory_array((size_t)r->size, sizeof *all);
+    Place mine = {0};
+    OWNED Place *all = memory_array((size_t)r->size, sizeof *all);
     if (writer) {
         const SafetensorsShare share = safetensors_writer_share(writer);
         mine.base = share.base;
         if (share.path && !realpath(share.path, mine.path)) *mine.path = 0; // others may stand elsewhere
     }
-    Status status = rendezvous_gather(r, &mine, sizeof mine, all);
-    if (!status) {
-        memcpy(path, all[0].path, PATH_MAX);
-        *base = all[0].base;
-    }
-    memory_free(all);
-    return status;
+    TRY(rendezvous_gather(r, &mine, sizeof mine, all));
+    memcpy(path, all[0].path, PATH_MAX);
+    *base = all[0].base;
+    return OK;
 }
 
 /* Who can open the file on rank 0's host writes. From elsewhere it might be another, or of a file system that
  * rank 0 cannot flush. */
 static Status join(RankFile *f, Rendezvous *r, const SafetensorsEntry *entries) {
-    char path[PATH_MAX], can = r->rank == 0, *all = memory_allocate((size_t)r->size);
+    char path[PATH_MAX], can = r->rank == 0;
+    OWNED char *all = memory_allocate((size_t)r->size);
     int64_t base = 0;
-    Status status = tell_place(r, f->writer, path, &base);
-    if (!status && !can && *path && strcmp(r->hosts[r->rank], r->hosts[0]) == 0) {
+    TRY(tell_place(r, f->writer, path, &base));
+    if (!can && *path && strcmp(r->hosts[r->rank], r->hosts[0]) == 0) {
         Status joined =
             safetensors_writer_join((SafetensorsShare){path, base}, entries, f->count, &f->writer);
         can = joined == OK;
         status_free(joined);
     }
-    if (!status) status = rendezvous_gather(r, &can, 1, all);
-    if (!status) share_out(f, all, r->size, entries);
-    memory_free(all);
-    return status;
+    TRY(rendezvous_gather(r, &can, 1, all));
+    share_out(f, all, r->size, entries);
+    return OK;
 }
 
 Status rank_file_open(const Parameters *p, const char *path, const SafetensorsEntry *entries, int64_t count,
@@ -372,16 +359,14 @@ bool rank_file_mine(RankFile *f, int64_t entry) {
 
 /* Rank 0 hears what the others have written. */
 static Status take_digests(const RankFile *f) {
-    uint64_t *own = memory_array((size_t)f->count + 1, sizeof *own);
-    uint64_t *all = memory_array((size_t)(f->count + 1) * (size_t)f->ranks->size, sizeof *all);
+    OWNED uint64_t *own = memory_array((size_t)f->count + 1, sizeof *own);
+    OWNED uint64_t *all = memory_array((size_t)(f->count + 1) * (size_t)f->ranks->size, sizeof *all);
     for (int64_t i = 0; i < f->count; i++)
         if (f->owner[i] == f->rank) (void)safetensors_writer_wrote(f->writer, i, &own[i]);
-    Status status = rendezvous_gather(f->ranks, own, (size_t)f->count * sizeof *own, all);
-    for (int64_t i = 0; i < f->count && !status && f->rank == 0; i++)
+    TRY(rendezvous_gather(f->ranks, own, (size_t)f->count * sizeof *own, all));
+    for (int64_t i = 0; i < f->count && f->rank == 0; i++)
         if (f->owner[i] > 0) safetensors_writer_accept(f->writer, i, all[f->owner[i] * f->count + i]);
-    memory_free(own);
-    memory_free(all);
-    return status;
+    return OK;
 }
 
 Status rank_file_close(RankFile *f, Status status) {

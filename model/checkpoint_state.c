@@ -164,25 +164,19 @@ static Status open_file(const char *path, const Parameters *p, const TrainingSta
         notes[count++] = (SafetensorsNote){members[i].key, texts[i]};
     }
     size_t entry_count = 2 * (size_t)p->count;
-    SafetensorsEntry *entries = memory_array(entry_count, sizeof *entries);
-    MomentName *names = memory_array(entry_count, sizeof *names);
+    OWNED SafetensorsEntry *entries = memory_array(entry_count, sizeof *entries);
+    OWNED MomentName *names = memory_array(entry_count, sizeof *names);
     for (int i = 0; i < (int)entry_count; i++)
         entries[i] = describe(p, i % p->count, i / p->count, &names[i]);
-    Status status = rank_file_open(p, path, entries, (int64_t)entry_count, notes, count, file);
-    memory_free(entries);
-    memory_free(names);
-    return status;
+    return rank_file_open(p, path, entries, (int64_t)entry_count, notes, count, file);
 }
 
 Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, const TrainingState *state) {
-    float *chunk = memory_reserve((size_t)checkpoint_chunk(p) * sizeof *chunk);
+    OWNED float *chunk = memory_reserve((size_t)checkpoint_chunk(p) * sizeof *chunk);
     if (!chunk) return fail(ERROR_MEMORY, "out of host memory to save %s", path);
     RankFile file;
-    Status status = open_file(path, p, state, &file);
-    if (status) {
-        memory_free(chunk);
-        return status;
-    }
+    Status status = OK;
+    TRY(open_file(path, p, state, &file));
     for (int moment = 0; moment < 2; moment++) {
         Tensor whole;
         Status collected = shards_collect(ctx, p, moments(p, moment), &whole); // also after an error: all do
@@ -192,9 +186,7 @@ Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, cons
         else
             status = collected;
     }
-    status = rank_file_close(&file, status);
-    memory_free(chunk);
-    return status;
+    return rank_file_close(&file, status);
 }
 
 static Status find_moment(const Safetensors *file, const char *path, const SafetensorsEntry *wanted,
@@ -244,13 +236,10 @@ static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, 
 }
 
 Status training_state_load(Ctx *ctx, const char *path, Parameters *p, TrainingState *state) {
-    Safetensors *file;
+    CLOSED_BY(safetensors_release) Safetensors *file = NULL;
+    OWNED float *chunk = memory_reserve((size_t)checkpoint_chunk(p) * sizeof *chunk);
     TRY(safetensors_open(path, &file));
-    float *chunk = memory_reserve((size_t)checkpoint_chunk(p) * sizeof *chunk);
-    Status status = chunk ? OK : fail(ERROR_MEMORY, "out of host memory to load %s", path);
-    if (!status) status = parse_metadata(file, path, state);
-    if (!status) status = load_moments(ctx, file, path, p, chunk);
-    memory_free(chunk);
-    safetensors_close(file);
-    return status;
+    if (!chunk) return fail(ERROR_MEMORY, "out of host memory to load %s", path);
+    TRY(parse_metadata(file, path, state));
+    return load_moments(ctx, file, path, p, chunk);
 }

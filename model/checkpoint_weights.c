@@ -34,7 +34,6 @@ static Status staging_open(const Parameters *p, Staging *staging) {
     staging->chunk = memory_reserve((size_t)checkpoint_chunk(p) * sizeof(float));
     staging->matrix = memory_reserve((size_t)largest * sizeof(float));
     if (staging->chunk && staging->matrix) return OK;
-    staging_close(staging);
     return fail(ERROR_MEMORY, "out of host memory for the %lld values of the largest matrix",
                 (long long)largest);
 }
@@ -150,20 +149,16 @@ static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Pi
 }
 
 Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
-    Staging staging;
+    CLOSED_BY(staging_close) Staging staging = {0};
     Tensor whole = p->weight;
     if (!tensor_empty(p->master)) TRY(shards_collect(ctx, p, p->master, &whole));
     TRY(staging_open(p, &staging));
     staging.from = whole;
     int64_t count = piece_count(p);
-    Piece *pieces = list_pieces(p);
-    SafetensorsEntry *entries = memory_array((size_t)count, sizeof *entries);
+    OWNED Piece *pieces = list_pieces(p);
+    OWNED SafetensorsEntry *entries = memory_array((size_t)count, sizeof *entries);
     for (int64_t i = 0; i < count; i++) entries[i] = describe(&pieces[i]);
-    Status status = save_all(ctx, path, p, pieces, entries, &staging);
-    memory_free(entries);
-    memory_free(pieces);
-    staging_close(&staging);
-    return status;
+    return save_all(ctx, path, p, pieces, entries, &staging);
 }
 
 /* ---- loading ---- */
@@ -300,17 +295,16 @@ static Status check_parameters(const char *folder, const Safetensors *file, cons
 static Status check_names(const char *folder, const Safetensors *file, const Parameters *p,
                           const Piece *pieces) {
     int64_t entries = safetensors_count(file);
-    bool *known = memory_array((size_t)entries, sizeof *known);
-    Status status = check_parameters(folder, file, p, pieces, known);
-    for (int64_t i = 0; !status && i < entries; i++) {
+    OWNED bool *known = memory_array((size_t)entries, sizeof *known);
+    TRY(check_parameters(folder, file, p, pieces, known));
+    for (int64_t i = 0; i < entries; i++) {
         const SafetensorsEntry *entry = safetensors_entry(file, i);
         bool copied = p->config.tied_head && strcmp(entry->name, p->config.architecture->names.head) == 0;
         if (!known[i] && !copied && !ignored_by(&p->config, entry->name))
-            status = fail(ERROR_FORMAT, "%s: a model of this config.json has no tensor '%.80s'", folder,
-                          entry->name);
+            return fail(ERROR_FORMAT, "%s: a model of this config.json has no tensor '%.80s'", folder,
+                        entry->name);
     }
-    memory_free(known);
-    return status;
+    return OK;
 }
 
 static Status same_values(const SafetensorsEntry *a, const SafetensorsEntry *b, bool *same) {
@@ -342,16 +336,12 @@ static Status check_tied_head(const char *folder, const Safetensors *file, const
 }
 
 Status weights_check(const char *folder, const Config *config) {
-    Parameters p;
-    Safetensors *file = NULL;
+    CLOSED_BY(parameters_close) Parameters p = {0};
+    CLOSED_BY(safetensors_release) Safetensors *file = NULL;
     TRY(safetensors_open_folder(folder, &file));
     parameters_open(config, &p);
-    Piece *pieces = list_pieces(&p);
-    Status status = check_names(folder, file, &p, pieces);
-    memory_free(pieces);
-    parameters_close(&p);
-    safetensors_close(file);
-    return status;
+    OWNED Piece *pieces = list_pieces(&p);
+    return check_names(folder, file, &p, pieces);
 }
 
 static Status check_loaded(const SafetensorsEntry *entry, const float *values, int64_t count) {
@@ -399,19 +389,14 @@ static Status load_positions(Ctx *ctx, const SafetensorsEntry *entry, Parameters
                              int64_t side) {
     const Config *c = &p->config;
     const int64_t first = c->class_token ? c->width : 0; // the class token's stays
-    float *from = memory_array((size_t)entry->count, sizeof *from);
-    float *to = memory_array((size_t)piece->info->count, sizeof *to);
-    Status status = safetensors_read(entry, 0, entry->count, from);
-    if (!status) status = check_loaded(entry, from, entry->count);
-    if (!status) {
-        memcpy(to, from, (size_t)first * sizeof *to);
-        grid_resize(from + first, side, c->image / c->patch, c->width, to + first);
-        status = check_loaded(entry, to, piece->info->count);
-    }
-    if (!status) status = parameter_write(ctx, p, (int)(piece->info - p->info), to);
-    memory_free(from);
-    memory_free(to);
-    return status;
+    OWNED float *from = memory_array((size_t)entry->count, sizeof *from);
+    OWNED float *to = memory_array((size_t)piece->info->count, sizeof *to);
+    TRY(safetensors_read(entry, 0, entry->count, from));
+    TRY(check_loaded(entry, from, entry->count));
+    memcpy(to, from, (size_t)first * sizeof *to);
+    grid_resize(from + first, side, c->image / c->patch, c->width, to + first);
+    TRY(check_loaded(entry, to, piece->info->count));
+    return parameter_write(ctx, p, (int)(piece->info - p->info), to);
 }
 
 static Status load_piece(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
@@ -438,15 +423,11 @@ static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Pa
 }
 
 Status weights_load(Ctx *ctx, const char *folder, Parameters *p) {
-    Staging staging;
+    CLOSED_BY(staging_close) Staging staging = {0};
+    CLOSED_BY(safetensors_release) Safetensors *file = NULL;
+    OWNED Piece *pieces = list_pieces(p);
     TRY(staging_open(p, &staging));
-    Safetensors *file = NULL;
-    Piece *pieces = list_pieces(p);
-    Status status = safetensors_open_folder(folder, &file);
-    if (!status) status = load_all(ctx, folder, file, p, pieces, &staging);
-    if (!status && !tensor_empty(p->master)) status = shards_keep(ctx, p, p->master);
-    safetensors_close(file);
-    memory_free(pieces);
-    staging_close(&staging);
-    return status;
+    TRY(safetensors_open_folder(folder, &file));
+    TRY(load_all(ctx, folder, file, p, pieces, &staging));
+    return tensor_empty(p->master) ? OK : shards_keep(ctx, p, p->master);
 }

@@ -225,12 +225,10 @@ Status config_parse(const char *text, int64_t length, const char *name, Config *
 }
 
 Status config_read(const char *path, Config *config) {
-    char *text;
+    OWNED char *text = NULL;
     int64_t length;
     TRY(file_read(path, FILE_LIMIT, &text, &length));
-    Status status = config_parse(text, length, path, config);
-    memory_free(text);
-    return status;
+    return config_parse(text, length, path, config);
 }
 
 /* ---- writing ---- */

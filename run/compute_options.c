@@ -6,7 +6,7 @@ const char fused_doc[] = "run fused: 0, 1, or as in norm,attention or -attention
 #define OPERATION(name, NAME, CATEGORY) " " #name
 #include "kernels/ops.def"
 #undef OPERATION
-    ;
+                         "; and fp8, which 1 leaves out: products of 8 bits";
 
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options) {
     if (options->dtype == DTYPE_FP64 && !options_given(set, "fused")) options->fused = "0";

@@ -59,6 +59,10 @@ static void print_forms(const Trainer *t) {
     for (int i = 0; i < OP_COUNT; i++)
         printf(" %s%s%s", operation_name((Operation)i), form_remark(&t->ctx, (Operation)i),
                i + 1 < OP_COUNT ? "," : "");
+    if (t->ctx.fuses & FUSE_FP8)
+        printf(", fp8%s", linear_multiplies_fp8(&t->ctx)
+                              ? ""
+                              : " (emulated: rounded operands, multiplied in wider types)");
     printf("\n");
 }
 

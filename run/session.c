@@ -197,19 +197,23 @@ static Status find_bf16_fast(Session *s) {
     return s->bf16_fast ? OK : gemm_cpu_bf16_fast(s->device, &s->bf16_fast);
 }
 
+static Status open_parts(Session *s, const char *model, const ConfigSizes *sizes, const char *tokenizer,
+                         const ComputeOptions *compute) {
+    TRY(open_config(s, model, sizes));
+    TRY(open_labels(s));
+    TRY(open_tokenizer(s, tokenizer, sizes && sizes->vocab));
+    TRY(config_validate(&s->config));
+    if (s->folder) TRY(checkpoint_check(s->folder, &s->config));
+    TRY(fuses_parse(compute->fused, &s->fuses));
+    TRY(device_open(compute->device, (int)compute->threads, &s->device));
+    TRY(find_bf16_fast(s));
+    return compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32);
+}
+
 Status session_open(Session *s, const char *model, const ConfigSizes *sizes, const char *tokenizer,
                     const ComputeOptions *compute) {
     *s = (Session){.graphs = compute->graphs};
-    Status status = open_config(s, model, sizes);
-    if (!status) status = open_labels(s);
-    if (!status) status = open_tokenizer(s, tokenizer, sizes && sizes->vocab);
-    if (!status) status = config_validate(&s->config);
-    if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
-    if (!status) status = fuses_parse(compute->fused, &s->fuses);
-    if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
-    if (!status) status = find_bf16_fast(s);
-    if (!status)
-        status = compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32);
+    Status status = open_parts(s, model, sizes, tokenizer, compute);
     if (status) session_close(s);
     return status;
 }

@@ -5,11 +5,15 @@
 
 #include <string.h>
 
+static Status open_parts(Trainer *t, const Session *session) {
+    TRY(runner_open(session, &t->ctx, &t->model));
+    TRY(shards_open(t->comm, &t->model.parameters));
+    return generator_open(session->device, &t->model, true, &t->generator);
+}
+
 Status trainer_open(Trainer *t, const Session *session, Comm *comm) {
     *t = (Trainer){.accum = 1, .comm = comm};
-    Status status = runner_open(session, &t->ctx, &t->model);
-    if (!status) status = shards_open(comm, &t->model.parameters);
-    if (!status) status = generator_open(session->device, &t->model, true, &t->generator);
+    Status status = open_parts(t, session);
     if (status) trainer_close(t);
     return status;
 }

@@ -13,21 +13,18 @@ enum { LIKELIEST = 5 };
 /* Whether each row's class is the likeliest, and whether it is one of the five likeliest. */
 static Status count_hits(Trainer *t, Tensor logits, Evaluation *e) {
     int64_t classes = t->model.config.vocab, padded = tensor_width(logits);
-    int32_t *targets = memory_array((size_t)t->batch, sizeof *targets);
-    float *values = memory_array((size_t)tensor_count(logits), sizeof *values);
+    OWNED int32_t *targets = memory_array((size_t)t->batch, sizeof *targets);
+    OWNED float *values = memory_array((size_t)tensor_count(logits), sizeof *values);
     Device *device = t->ctx.device;
-    Status status =
-        device->download(device, targets, t->micro.targets.data, (size_t)t->batch * sizeof *targets);
-    if (!status) status = values_read(&t->ctx, logits, 0, tensor_count(logits), values);
-    for (int64_t row = 0; row < t->batch && !status; row++) {
+    TRY(device->download(device, targets, t->micro.targets.data, (size_t)t->batch * sizeof *targets));
+    TRY(values_read(&t->ctx, logits, 0, tensor_count(logits), values));
+    for (int64_t row = 0; row < t->batch; row++) {
         if (targets[row] < 0) continue;
         int64_t likelier = ranking_of(values + row * padded, classes, targets[row]);
         e->first += likelier == 0;
         e->five += likelier < LIKELIEST;
     }
-    memory_free(values);
-    memory_free(targets);
-    return status;
+    return OK;
 }
 
 Status evaluate_batch(Trainer *t, double weight, Evaluation *e) {
@@ -70,13 +67,12 @@ Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batc
     double factor = counts_targets(t) ? 1 : loss_scale(t) * (double)step_batches(t) / (double)batches;
     int64_t first_hits = 0, five_hits = 0;
     float sum = 0;
-    Evaluation *own = memory_array((size_t)most, sizeof *own);
-    Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
-    Status status = trainer_settle(t);
-    if (!status) status = evaluate_share(t, fetch, source, count, factor, own);
+    OWNED Evaluation *own = memory_array((size_t)most, sizeof *own);
+    OWNED Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
+    TRY(trainer_settle(t));
+    TRY(evaluate_share(t, fetch, source, count, factor, own));
     memcpy(all, own, (size_t)most * sizeof *own);
-    if (!status && t->comm)
-        status = rendezvous_gather(t->comm->rendezvous, own, (size_t)most * sizeof *own, all);
+    if (t->comm) TRY(rendezvous_gather(t->comm->rendezvous, own, (size_t)most * sizeof *own, all));
     for (int64_t i = 0; i < most * ranks_of(t); i++) {
         sum += all[i].loss;
         targets += all[i].targets;
@@ -88,7 +84,5 @@ Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batc
     *v = (Validation){.loss = counts_targets(t) ? sum / counted : sum,
                       .top1 = classes ? (double)first_hits / counted : NAN,
                       .top5 = classes ? (double)five_hits / counted : NAN};
-    memory_free(own);
-    memory_free(all);
-    return status;
+    return OK;
 }

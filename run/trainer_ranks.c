@@ -39,14 +39,14 @@ void ranks_end(Trainer *t) {
 
 Status trainer_settle(Trainer *t) {
     Shards *s = t->model.parameters.shards;
-    Status status = OK;
+    Parameters *p = &t->model.parameters;
     if (!t->stale) return OK;
     s->gathers = true;
     s->entered = 0;
-    if (!shards_send(&t->model.parameters)) status = shards_gather(&t->ctx, &t->model.parameters);
-    if (!status) status = shards_enter(&t->ctx, &t->model.parameters, t->model.parameters.group_count - 1);
+    if (!shards_send(p)) TRY(shards_gather(&t->ctx, p));
+    TRY(shards_enter(&t->ctx, p, p->group_count - 1));
     ranks_end(t);
-    return status;
+    return OK;
 }
 
 static Tensor part_of(Tensor sums, ParameterRange r) {
@@ -130,8 +130,8 @@ Status ranks_send(Trainer *t) {
 
 Status ranks_read(Trainer *t, StepResult *result) {
     int64_t count = t->comm ? TAIL_LOSSES + ranks_of(t) : TAIL_LOSS + 1;
-    float *tail = memory_array((size_t)count, sizeof *tail);
-    Status status = values_read(&t->ctx, transformer_tail(&t->model, 0, count), 0, count, tail);
+    OWNED float *tail = memory_array((size_t)count, sizeof *tail);
+    TRY(values_read(&t->ctx, transformer_tail(&t->model, 0, count), 0, count, tail));
     result->loss = tail[TAIL_LOSS];
     if (t->comm) {
         result->stop = tail[TAIL_STOP] != 0;
@@ -139,8 +139,7 @@ Status ranks_read(Trainer *t, StepResult *result) {
         for (int rank = ranks_of(t) - 1; rank >= 0; rank--)
             if (!isfinite(tail[TAIL_LOSSES + rank])) result->blamed = rank;
     }
-    memory_free(tail);
-    return status || !t->comm ? status : comm_check(t->comm);
+    return t->comm ? comm_check(t->comm) : OK;
 }
 
 /* What ranks exchange lies in these. */

@@ -193,6 +193,7 @@ typedef struct {
     uint64_t token;
     double seconds;
     int dies; // this rank ends once it has met the others; -1: none
+    bool politely;
 } Start;
 
 static const Start good = {.size = 3, .absent = -1, .wrong = -1, .seconds = 20, .dies = -1};
@@ -227,6 +228,12 @@ static Status meet(int rank, void *user) {
     }
     TRY(rendezvous_open(&identity, said, s->seconds, NULL, &r));
     Status status = exchange(r);
+    if (!status && rank == s->dies && s->politely) {
+        const struct timespec pause = {.tv_nsec = 200000000}; // the others wait for it
+        (void)nanosleep(&pause, NULL);
+        rendezvous_close(r, OK);
+        return OK;
+    }
     if (!status && rank == s->dies) _exit(0);
     if (!status && s->dies >= 0) status = exchange(r);
     rendezvous_close(r, OK);
@@ -329,6 +336,13 @@ static void test_rank_that_dies(void **state) {
     ends = met(start);
     expect_rank(ends, 1, ERROR_DEVICE, "rank 0 on ");
     expect_rank(ends, 2, ERROR_DEVICE, "is gone");
+
+    start.politely = true;
+    ends = met(start);
+    for (int rank = 1; rank < start.size; rank++) {
+        expect_rank(ends, rank, ERROR_DEVICE, "rank 0 on ");
+        expect_rank(ends, rank, ERROR_DEVICE, "has ended");
+    }
 }
 
 static void test_ports(void **state) {

@@ -26,8 +26,9 @@ static Status empty_product(Ctx *ctx, const Gemm *g, int64_t batch) {
 
 static bool dtypes_allowed(const Gemm *g) {
     if (g->a_dtype != g->b_dtype) return false;
+    if (g->a_dtype == E4M3 && (g->transpose_a || !g->transpose_b)) return false;
     if (g->a_dtype == F32) return g->c_dtype == F32;
-    return g->a_dtype == BF16 && (g->c_dtype == BF16 || g->c_dtype == F32);
+    return (g->a_dtype == BF16 || g->a_dtype == E4M3) && (g->c_dtype == BF16 || g->c_dtype == F32);
 }
 
 bool gemm_cuda_supports(Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
@@ -60,7 +61,7 @@ Status gemm_cuda_epilogue(Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
         return fail(ERROR_DEVICE, "cuBLASLt has no kernel for a product of %lld x %lld x %lld in %s",
                     (long long)g->m, (long long)g->n, (long long)g->k, dtype_name(g->a_dtype));
     }
-    if (e->kind != EPILOGUE_NONE) TRY(plan_bind(plan, e));
+    if (e->kind != EPILOGUE_NONE || g->a_dtype == E4M3) TRY(plan_bind(plan, g, e));
     if (!plan->settled) TRY(plan_tune(ctx, plan, g, e));
     return plan_run(ctx, plan, &plan->algorithm, g, e, g->c);
 }

@@ -68,7 +68,7 @@ static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
     if (key.batch > 1) key.a_step = g->a_step, key.b_step = g->b_step, key.c_step = g->c_step;
     key.types = (int64_t)g->a_dtype | (int64_t)g->b_dtype << 4 | (int64_t)g->c_dtype << 8 |
                 (int64_t)g->transpose_a << 12 | (int64_t)g->transpose_b << 13 | (int64_t)ctx->tf32 << 14 |
-                (int64_t)(g->beta != 0) << 15 | (int64_t)(g->alpha == 1) << 16;
+                (int64_t)(g->beta != 0) << 15 | (int64_t)(g->alpha == 1) << 16 | (int64_t)g->fast << 17;
     key.epilogue = e->kind;
     key.alignments = alignment_log2(g->a) << (4 * ALIGN_A) | alignment_log2(g->b) << (4 * ALIGN_B) |
                      alignment_log2((const void *)((uintptr_t)g->c | (uintptr_t)e->added)) << (4 * ALIGN_C);
@@ -81,7 +81,7 @@ static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
 }
 
 static cudaDataType_t cuda_type(Dtype dtype) {
-    return dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return dtype == BF16 ? CUDA_R_16BF : dtype == E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_32F;
 }
 
 static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
@@ -124,7 +124,12 @@ static Status set_product(Plan *plan, cublasLtMatmulDescAttributes_t attribute, 
     return OK;
 }
 
-Status plan_bind(Plan *plan, const GemmEpilogue *e) {
+/* Our B is the library's A. */
+Status plan_bind(Plan *plan, const Gemm *g, const GemmEpilogue *e) {
+    if (g->a_dtype == E4M3) {
+        TRY(set_product(plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->b_scale, sizeof g->b_scale));
+        TRY(set_product(plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->a_scale, sizeof g->a_scale));
+    }
     if (e->bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e->bias, sizeof e->bias));
     if (e->aux) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e->aux, sizeof e->aux));
     return OK;
@@ -146,8 +151,10 @@ static Status describe(Plan *plan, const Ctx *ctx, const Gemm *g, const GemmEpil
         if (e->bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
         if (e->aux)
             TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &e->aux_ld, sizeof e->aux_ld));
-        TRY(plan_bind(plan, e));
     }
+    const int8_t fast = g->fast;
+    if (fast) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+    TRY(plan_bind(plan, g, e));
     int64_t b_rows = g->transpose_b ? g->n : g->k, b_width = g->transpose_b ? g->k : g->n;
     int64_t a_rows = g->transpose_a ? g->k : g->m, a_width = g->transpose_a ? g->m : g->k;
     TRY(make_layout(&plan->a, g->b_dtype, b_rows, b_width, g->ldb, key->batch, key->b_step));

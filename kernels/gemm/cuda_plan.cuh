@@ -35,8 +35,8 @@ struct Plan {
 
 /* The plan of a product; made, and looked up among the kept choices, but not timed, if it is new. */
 CHECKED Status plan_find(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, Plan **found);
-/* Binds the epilogue's addresses, which change from call to call under one plan. */
-CHECKED Status plan_bind(Plan *plan, const GemmEpilogue *e);
+/* Binds the addresses of the epilogue and of the scales, which change from call to call under one plan. */
+CHECKED Status plan_bind(Plan *plan, const Gemm *g, const GemmEpilogue *e);
 /* The product itself, with any algorithm, into any C. */
 CHECKED Status plan_run(Ctx *ctx, const Plan *plan, const Algorithm *algorithm, const Gemm *g,
                         const GemmEpilogue *e, void *c);

@@ -5,7 +5,8 @@
  * op(A) is (m, k), op(B) is (k, n), C is (m, n). A is stored (m, k) with rows `lda` elements apart, or (k, m)
  * when transpose_a; B (k, n) with rows `ldb` apart, or (n, k) when transpose_b. Batches lie `a_step` ...
  * elements apart. All are F32 (tf32 on CUDA where ctx->tf32), or F64 (on the CPU alone), or BF16 with C of
- * BF16 or F32; sums are kept in fp32 at least. beta = 0 never reads C, and may find anything there. Empty
+ * BF16 or F32, or on GPUs that multiply them E4M3, with both operands' rows along k, where alpha stands for
+ * alpha * *a_scale * *b_scale; sums are kept in fp32 at least. beta = 0 never reads C, and may find anything there. Empty
  * products (m, n or batch 0) do nothing; k = 0 scales C by beta. */
 #pragma once
 
@@ -22,6 +23,8 @@ typedef struct {
     bool transpose_a, transpose_b;
     int64_t batch, a_step, b_step, c_step; // batch 0 means 1
     double alpha, beta;
+    const float *a_scale, *b_scale; // of E4M3 alone, in device memory
+    bool fast; // of E4M3: sums may be kept in fewer bits than fp32's for some hundred terms
 } Gemm;
 
 CHECKED Status gemm(Ctx *ctx, const Gemm *g);

@@ -211,7 +211,7 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
         return OK;
     }
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
-    Gemm product = gemm_forward(l->x, l->weight, pre, 0);
+    Gemm product = linear_product(l, pre, 0);
     const GemmFinish finish = {l->bias.data, l->skip.data, finish_of(l)};
     const CpuPlan *plan = NULL;
     if (!ctx->measuring) TRY(gemm_cpu_finishes(ctx, &product, &finish, &plan));
@@ -270,7 +270,7 @@ static int64_t slab_of(Ctx *ctx, int64_t width) {
 static Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     bool gated = l->input && activation_gated(l->input->activation);
     Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
-    Gemm dinput = gemm_dinput(dpre, l->forward->weight, dx, l->accumulate);
+    Gemm dinput = linear_input_gradient(l, dpre, dx);
     PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &dinput));
     if (gated)
         gate_gradient(ctx, l->input->pre, dx, l->dx);
@@ -295,7 +295,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
             for (int64_t first = 0; first < width; first += slab)
                 bias_slab(l, dpre, first, first + slab < width ? first + slab : width);
         }
-    Gemm dweight = gemm_dweight(dpre, f->x, l->dweight, 1);
+    Gemm dweight = linear_weight_gradient(l, dpre);
     if (!tensor_empty(l->dweight))
         PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &dweight));
     return tensor_empty(l->dx) ? OK : input_gradient(ctx, l, dpre);

@@ -1,4 +1,3 @@
-#include "kernels/gemm/gemm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/real.h"
 
@@ -133,7 +132,7 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     if (activation_gated(l->activation)) return gated_forward(ctx, l);
     int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
-    Gemm product = gemm_forward(l->x, l->weight, pre, 0);
+    Gemm product = linear_product(l, pre, 0);
     PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
         PRIMITIVE (ctx, "bias add", ELEMENTWISE)
@@ -167,7 +166,7 @@ static void add_columns(const Ctx *ctx, const stored *x, int64_t rows, int64_t w
 /* dx of a layer whose input came through a gate, twice as wide as that. */
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
-    Gemm product = gemm_dinput(dpre, l->forward->weight, first, 0);
+    Gemm product = linear_input_gradient(l, dpre, first);
     PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &product));
     gated_gradient(ctx, l->input->pre, first, l->dx);
     return OK;
@@ -188,7 +187,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
         PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION)
             activation_gradient(ctx, f->activation, f->pre.data, l->dy.data, rows * width, dpre.data);
     }
-    Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
+    Gemm weight_gradient = linear_weight_gradient(l, dpre);
     if (!tensor_empty(l->dweight))
         PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias))
@@ -196,7 +195,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
             add_columns(ctx, dpre.data, rows, width, dpre.stride, l->dbias.data);
     if (tensor_empty(l->dx)) return OK;
     if (l->input && activation_gated(l->input->activation)) return gated_input_gradient(ctx, l, dpre);
-    Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
+    Gemm input_gradient = linear_input_gradient(l, dpre, l->dx);
     PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &input_gradient));
     if (l->input)
         PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION)

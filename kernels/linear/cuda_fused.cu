@@ -115,12 +115,13 @@ Status plain(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
 
 template <typename T>
 Status forward(Ctx *ctx, const LinearForward *l) {
-    if (linear_rows_suit(l)) {
+    const bool bytes = !tensor_empty(l->x8.y);
+    if (!bytes && linear_rows_suit(l)) {
         PRIMITIVE (ctx, "few rows", MATRIX) TRY(linear_rows(ctx, l));
         return OK;
     }
     const bool activate = l->activation != ACTIVATION_NONE, skip = !tensor_empty(l->skip);
-    const Gemm product = gemm_forward(l->x, l->weight, l->y, skip ? 1 : 0);
+    const Gemm product = linear_product(l, l->y, skip ? 1 : 0);
     const T *bias = data_of<T>(l->bias);
     GemmEpilogue epilogue = {};
     epilogue.added = l->skip.data;
@@ -198,7 +199,7 @@ template <typename T>
 Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     const bool gated = l->input && activation_gated(l->input->activation);
     if (gated) {
-        const Gemm whole = gemm_dinput(dpre, l->forward->weight, l->dx, 0);
+        const Gemm whole = linear_input_gradient(l, dpre, l->dx);
         GemmEpilogue epilogue = {};
         epilogue.kind = EPILOGUE_DSWIGLU;
         epilogue.aux = l->input->pre.data;
@@ -210,7 +211,7 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
         }
     }
     const Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
-    const Gemm product = gemm_dinput(dpre, l->forward->weight, dx, l->accumulate);
+    const Gemm product = linear_input_gradient(l, dpre, dx);
     GemmEpilogue epilogue = {};
     const Activation below = l->input ? l->input->activation : ACTIVATION_NONE;
     if (below == ACTIVATION_GELU_TANH || below == ACTIVATION_GELU) {
@@ -239,7 +240,7 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
         TRY(gradient_and_bias<T>(ctx, active ? f->activation : ACTIVATION_NONE, l->dy,
                                  active ? f->pre : Tensor{}, dpre, l->dbias));
     if (!tensor_empty(l->dweight)) {
-        const Gemm product = gemm_dweight(dpre, f->x, l->dweight, 1);
+        const Gemm product = linear_weight_gradient(l, dpre);
         PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
     }
     return tensor_empty(l->dx) ? OK : input_gradient<T>(ctx, l, dpre);
@@ -250,7 +251,7 @@ template <typename T>
 Status forward_gated(Ctx *ctx, const LinearForward *l) {
     Tensor pre = l->pre; // (..., O)
     TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
-    const Gemm product = gemm_forward(l->x, l->weight, l->y, 0);
+    const Gemm product = linear_product(l, l->y, 0);
     GemmEpilogue epilogue = {};
     epilogue.kind = EPILOGUE_SWIGLU;
     epilogue.aux = l->pre.data;
@@ -286,3 +287,8 @@ static Status linear_backward_cuda_fused(Ctx *ctx, const void *contract) {
 }
 SLOT(LINEAR, BACKWARD, CUDA, FUSED, F32, linear_backward_cuda_fused<float>);
 SLOT(LINEAR, BACKWARD, CUDA, FUSED, BF16, linear_backward_cuda_fused<bf16>);
+
+/* Hopper is where cuBLASLt's products of bytes pay. */
+bool linear_fp8_cuda(const Ctx *ctx) {
+    return ctx->dtype == BF16 && cuda_device(ctx)->hopper && op_form(ctx, OP_LINEAR, BF16) == FORM_FUSED;
+}

@@ -3,7 +3,6 @@
 
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/elements.cuh"
-#include "kernels/gemm/gemm.h"
 #include "kernels/linear/cuda_activation.cuh"
 
 /* reads and writes y, whose rows may lie apart */
@@ -184,7 +183,7 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     if (activation_gated(l->activation)) return gated_forward<T>(ctx, l);
     int64_t count = tensor_count(l->y), width = tensor_width(l->y);
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
-    Gemm product = gemm_forward(l->x, l->weight, pre, 0);
+    Gemm product = linear_product(l, pre, 0);
     PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias)) {
         bool packed = walks_in_packs(VECTOR<T>, {width, pre.stride}, {l->bias.data, pre.data});
@@ -220,7 +219,7 @@ SLOT(LINEAR, FORWARD, CUDA, NAIVE, BF16, linear_forward_cuda_naive<bf16>);
 template <class T>
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
-    Gemm product = gemm_dinput(dpre, l->forward->weight, first, 0);
+    Gemm product = linear_input_gradient(l, dpre, first);
     PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &product));
     return gated_gradient<T>(ctx, l->input->pre, first, l->dx);
 }
@@ -240,7 +239,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
         PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION)
             TRY(launch_gradient<T>(ctx, f->activation, f->pre, l->dy, dpre));
     }
-    Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
+    Gemm weight_gradient = linear_weight_gradient(l, dpre);
     if (!tensor_empty(l->dweight))
         PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias)) {
@@ -249,7 +248,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     }
     if (tensor_empty(l->dx)) return OK;
     if (l->input && activation_gated(l->input->activation)) return gated_input_gradient<T>(ctx, l, dpre);
-    Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
+    Gemm input_gradient = linear_input_gradient(l, dpre, l->dx);
     PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &input_gradient));
     if (l->input)
         PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION)

@@ -40,6 +40,95 @@ static Tensor columns_of(Tensor t, int part, int parts) {
     return tensor_columns(t, part * width, width);
 }
 
+/* ---- products of 8 bits ---- */
+
+static bool in_fp8(const Ctx *ctx, const LinearForward *l) {
+    return l->fp8 && ctx->fuses & FUSE_FP8;
+}
+
+bool linear_multiplies_fp8(const Ctx *ctx) {
+    return ctx->device->backend == BACKEND_CUDA && linear_fp8_cuda && linear_fp8_cuda(ctx);
+}
+
+/* cuBLASLt's products of bytes want all extents in sixteens. */
+static bool multiplies_bytes(const Ctx *ctx, const LinearForward *l) {
+    return linear_multiplies_fp8(ctx) && tensor_rows(l->x) % 16 == 0 && tensor_width(l->weight) % 16 == 0 &&
+           tensor_rows(l->weight) % 16 == 0;
+}
+
+/* Takes from `saved` what the backward pass will read of x8 and weight8. */
+static Status take_kept(Ctx *ctx, LinearForward *l, ArenaKind saved) {
+    l->x8 = (Cast){.x = l->x};
+    l->weight8 = (Cast){.x = l->weight};
+    if (!ctx->training || !multiplies_bytes(ctx, l)) return OK;
+    TRY(cast_take_transpose(ctx, saved, &l->x8));
+    return cast_take_transpose(ctx, saved, &l->weight8);
+}
+
+/* Leaves in `cast` the contract to be run. Takes scratch, which the caller gives back. */
+static Status cast_forward_operands(Ctx *ctx, const LinearForward *l, LinearForward *cast) {
+    *cast = *l;
+    if (!multiplies_bytes(ctx, l)) {
+        TRY(cast_values(ctx, l->x, &cast->x));
+        return cast_values(ctx, l->weight, &cast->weight);
+    }
+    TRY(cast_bytes(ctx, &cast->x8));
+    return cast_bytes(ctx, &cast->weight8);
+}
+
+/* The same of a backward pass; `forward` is where its forward contract is put. */
+static Status cast_backward_operands(Ctx *ctx, const LinearBackward *l, LinearForward *forward,
+                                     LinearBackward *cast) {
+    *forward = *l->forward;
+    *cast = *l;
+    cast->forward = forward;
+    cast->dy8 = (Cast){.x = l->dy};
+    if (!multiplies_bytes(ctx, l->forward)) {
+        TRY(cast_values(ctx, l->forward->x, &forward->x));
+        TRY(cast_values(ctx, l->forward->weight, &forward->weight));
+        return cast_values(ctx, l->dy, &cast->dy8.rounded);
+    }
+    TRY(cast_take_transpose(ctx, ARENA_SCRATCH, &cast->dy8));
+    return cast_bytes(ctx, &cast->dy8);
+}
+
+/* ---- the products ---- */
+
+/* c = beta * c + a b^T of bytes, a (m, k) and b (n, k). */
+static Gemm product_of_bytes(const Cast *a, Tensor a_bytes, const Cast *b, Tensor b_bytes, Tensor c,
+                             double beta) {
+    Gemm g = gemm_forward(a_bytes, b_bytes, c, beta);
+    g.a_scale = a->scale.data;
+    g.b_scale = b->scale.data;
+    return g;
+}
+
+/* The forward pass sums fast: a weight's gradient adds up far more terms. */
+Gemm linear_product(const LinearForward *l, Tensor y, double beta) {
+    if (tensor_empty(l->x8.y)) return gemm_forward(l->x, l->weight, y, beta);
+    Gemm g = product_of_bytes(&l->x8, l->x8.y, &l->weight8, l->weight8.y, y, beta);
+    g.fast = true;
+    return g;
+}
+
+static Tensor factor(const LinearBackward *l, Tensor dpre) {
+    return tensor_empty(l->dy8.rounded) ? dpre : l->dy8.rounded;
+}
+
+Gemm linear_input_gradient(const LinearBackward *l, Tensor dpre, Tensor dx) {
+    const LinearForward *f = l->forward;
+    if (tensor_empty(l->dy8.y)) return gemm_dinput(factor(l, dpre), f->weight, dx, l->accumulate);
+    return product_of_bytes(&l->dy8, l->dy8.y, &f->weight8, f->weight8.t, dx, l->accumulate);
+}
+
+Gemm linear_weight_gradient(const LinearBackward *l, Tensor dpre) {
+    const LinearForward *f = l->forward;
+    if (tensor_empty(l->dy8.t)) return gemm_dweight(factor(l, dpre), f->x, l->dweight, 1);
+    return product_of_bytes(&l->dy8, l->dy8.t, &f->x8, f->x8.t, l->dweight, 1);
+}
+
+/* ---- parts, and what a gated layer is made of ---- */
+
 LinearForward linear_part(const LinearForward *l, int part) {
     LinearForward one = *l;
     one.parts = 1;
@@ -55,6 +144,7 @@ LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearFor
     *forward = linear_part(l->forward, part);
     one.forward = forward;
     one.dy = columns_of(l->dy, part, parts);
+    if (!tensor_empty(l->dy8.rounded)) one.dy8.rounded = columns_of(l->dy8.rounded, part, parts);
     one.dweight = elements_of(l->dweight, part, parts);
     one.dbias = elements_of(l->dbias, part, parts);
     one.accumulate = l->accumulate || part > 0;
@@ -126,10 +216,7 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
 }
 
 /* For each of its outputs an activation is counted as GELU's 8 operations, its derivative as 12. */
-Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
-    TRY(take_outputs(ctx, l, saved));
-    TRY(check_forward(ctx, l));
-    if (tensor_rows(l->x) == 0) return OK;
+static Status run_forward(Ctx *ctx, const LinearForward *l) {
     double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
     double out = (double)tensor_rows(l->weight);
     double added = (tensor_empty(l->bias) ? 0 : 1) + (tensor_empty(l->skip) ? 0 : 1);
@@ -146,12 +233,28 @@ Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
     return op_run(ctx, &call);
 }
 
+Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
+    TRY(take_outputs(ctx, l, saved));
+    TRY(check_forward(ctx, l));
+    if (tensor_rows(l->x) == 0) return OK;
+    if (!in_fp8(ctx, l)) return run_forward(ctx, l);
+    LinearForward cast;
+    TRY(take_kept(ctx, l, saved));
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
+    TRY(cast_forward_operands(ctx, l, &cast));
+    TRY(run_forward(ctx, &cast));
+    arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
+    return OK;
+}
+
 static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
     TRY(check_forward(ctx, f));
     Dtype type = f->x.dtype, wide = dtype_wide(type);
     int64_t rows = tensor_rows(f->x), in = tensor_width(f->weight), out = tensor_rows(f->weight);
     TRY(check_dense("linear", "dy", l->dy, type, rows, l->dy_is_dpre ? out : y_width(f)));
+    TRY(check_that("linear", !in_fp8(ctx, f) || f->activation == ACTIVATION_NONE || l->dy_is_dpre,
+                   "in 8 bits a layer with an activation is given dpre, which is what is rounded"));
     TRY(check_that("linear", !tensor_empty(l->dweight) || (!tensor_empty(l->dx) && tensor_empty(l->dbias)),
                    "a pass without dweight has dx, and no dbias"));
     if (!tensor_empty(l->dweight)) TRY(check_dense("linear", "dweight", l->dweight, wide, out, in));
@@ -199,12 +302,24 @@ static Status run_backward(Ctx *ctx, const LinearBackward *l) {
     return op_run(ctx, &call);
 }
 
+/* In 8 bits where the layer and the fuse say so. */
+static Status compute_backward(Ctx *ctx, const LinearBackward *l) {
+    if (!in_fp8(ctx, l->forward)) return run_backward(ctx, l);
+    LinearForward forward;
+    LinearBackward cast;
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
+    TRY(cast_backward_operands(ctx, l, &forward, &cast));
+    TRY(run_backward(ctx, &cast));
+    arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
+    return OK;
+}
+
 /* The gradients of the weights alone come later: what waits for dx need not wait for them. */
 Status linear_backward(Ctx *ctx, const LinearBackward *l) {
     TRY(check_backward(ctx, l));
     if (tensor_rows(l->dy) == 0) return OK;
-    if (!l->lasts || !ctx->puts_off || !ctx->puts_off(ctx, l)) return run_backward(ctx, l);
+    if (!l->lasts || !ctx->puts_off || !ctx->puts_off(ctx, l)) return compute_backward(ctx, l);
     LinearBackward first = *l;
     first.dweight = first.dbias = (Tensor){0};
-    return run_backward(ctx, &first);
+    return compute_backward(ctx, &first);
 }

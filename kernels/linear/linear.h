@@ -35,10 +35,14 @@
  * as wide as x. Without `accumulate` a dx as wide as x may lie where x does: every form reads x for dweight
  * before it writes dx. The weights' gradients may have a pass of their own: without dweight there is dx alone,
  * without dx there are dweight and dbias. Where a contract `lasts`, ctx->puts_off may leave them to a later
- * one. */
+ * one.
+ *
+ * With `fp8`, and under --fused=fp8, products read x, weight and dpre rounded to e4m3 (kernels/cast/cast.h), in the
+ * forward pass and in both gradients; dbias sums dpre as it is. */
 #pragma once
 
-#include "kernels/op.h"
+#include "kernels/cast/cast.h"
+#include "kernels/gemm/gemm.h"
 
 __BEGIN_DECLS
 
@@ -70,6 +74,9 @@ typedef struct {
     Activation activation;
     int parts; // weight is this many layers of the same size, one below the other: the naive form runs each
                // for itself, as frameworks run queries, keys and values; 0 or 1: it is one layer
+    bool fp8;  // its products may be of 8 bits; what has an activation is then told dy_is_dpre
+    Cast x8,
+        weight8; // filled by linear_forward where the GPU multiplies e4m3: the backward pass reads t and scale
 } LinearForward;
 
 typedef struct {
@@ -82,11 +89,22 @@ typedef struct {
     Tensor dweight;  // (O, I) fp32, +=; may be empty, and then dbias is
     Tensor dbias;    // (O) fp32, +=; empty where bias is, or where another operation sums dpre
     bool lasts;      // x and dy stay as they are until the pass is over, and dy is dpre
+    Cast dy8;        // filled by linear_backward: dy as the products read it; empty: as it is
 } LinearBackward;
 
 /* y, and where an activation is trained pre, are taken from `saved` where they are empty. */
 CHECKED Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved);
 CHECKED Status linear_backward(Ctx *ctx, const LinearBackward *l);
+
+/* Whether --fused=fp8 multiplies bytes here. Else operands are rounded to e4m3 and multiplied in their own dtype, which
+ * says the same but for the order and the width of the sums. */
+bool linear_multiplies_fp8(const Ctx *ctx);
+__attribute__((weak)) bool linear_fp8_cuda(const Ctx *ctx); // CUDA's part of the answer
+
+/* The products of a contract, of its operands in 8 bits where it has them. `dpre` is what has become of dy. */
+Gemm linear_product(const LinearForward *l, Tensor y, double beta);
+Gemm linear_input_gradient(const LinearBackward *l, Tensor dpre, Tensor dx);
+Gemm linear_weight_gradient(const LinearBackward *l, Tensor dpre);
 
 /* One of the layers of a contract with parts: views of its rows of the weight and columns of y. */
 LinearForward linear_part(const LinearForward *l, int part);

@@ -1,6 +1,7 @@
 /* Feeds mutated profile bundles to their reader. */
 #include "report/markdown_report.h"
 #include "report/print.h"
+#include "report/table_json.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
@@ -25,7 +26,14 @@ static void read_bundle(const uint8_t *data, size_t size) {
     bundle_print_questions(&bundle, nowhere);
     bundle_print_audit(&bundle, nowhere);
     markdown_report_print(&bundle, nowhere);
+    fields_describe(bundle_fields, nowhere);
     fclose(nowhere);
+    for (int64_t i = 0; i < bundle.paths_count; i++)
+        for (int64_t k = 0; k < bundle.paths[i].tables_count; k++) {
+            JsonWriter text = {0};
+            fields_write(&text, table_fields, &bundle.paths[i].tables[k]);
+            json_writer_free(&text);
+        }
     bundle_free(&bundle);
 }
 
