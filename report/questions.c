@@ -53,25 +53,28 @@ static AttentionTime attention_time(const Figures *f, Pass pass) {
     return time;
 }
 
-/* A decoding step in one operation: of it, what is marked as attention's. */
+static double attention_inside(const OperationRow *r) {
+    double ns = 0;
+    for (int64_t k = 0; k < r->inside_count; k++)
+        if (r->inside[k].category == CATEGORY_ATTENTION) ns += r->inside[k].ns;
+    return ns;
+}
+
+/* A decoding step in one operation, the longest: of it, what is marked as attention's. */
 static void softmax_decode(const ProfilePath *path, Pass pass, Answer *a) {
     const Figures *f = &path->figures;
-    for (int64_t i = 0; i < f->row_count; i++) {
-        const OperationRow *r = &f->rows[i];
-        double attention = 0;
-        if (strcmp(r->operation, "decode") != 0 || r->pass != pass) continue;
-        for (int64_t k = 0; k < r->inside_count; k++)
-            if (r->inside[k].category == CATEGORY_ATTENTION) attention += r->inside[k].ns;
-        if (attention <= 0)
-            answer_line(a, "%s, %s: attention is part of the kernels that decode a whole token, in %s",
-                        path->label, pass_name(pass), in_words(CELL_TIME, r->ns).text);
-        else
-            answer_line(a,
-                        "%s, %s: attention is fused, and takes %s of the %s that it takes to decode a token",
-                        path->label, pass_name(pass), in_words(CELL_TIME, attention).text,
-                        in_words(CELL_TIME, r->ns).text);
-        return;
-    }
+    const OperationRow *longest = NULL;
+    for (int64_t i = 0; i < f->row_count; i++)
+        if (f->rows[i].pass == pass && (!longest || f->rows[i].ns > longest->ns)) longest = &f->rows[i];
+    if (!longest || !*path->trace->run.step) return;
+    double attention = attention_inside(longest);
+    if (attention <= 0)
+        answer_line(a, "%s, %s: attention is part of the kernels that decode a whole token, in %s",
+                    path->label, pass_name(pass), in_words(CELL_TIME, longest->ns).text);
+    else
+        answer_line(a, "%s, %s: attention is fused, and takes %s of the %s that it takes to decode a token",
+                    path->label, pass_name(pass), in_words(CELL_TIME, attention).text,
+                    in_words(CELL_TIME, longest->ns).text);
 }
 
 /* Of the naive form: FLOPs in all, then what a single head has. A product takes a multiply-add for each score

@@ -231,6 +231,62 @@ static void full_contexts(void **state) {
     }
 }
 
+/* What is too long, even for an empty window, takes nothing away. */
+static void too_long_a_message(void **state) {
+    const Ran *ran = program_succeeds(*state, "(echo one; printf 'one %%.0s' $(seq 99); printf '\\n/save "
+                                              "kept.jsonl\\n') | infer --chat --model=model "
+                                              "--context=96 --tokens=4 --device=cpu -q --temperature=0");
+    expect_text(ran->error, "(the message is too long: it has ");
+    assert_null(strstr(ran->error, "gone"));
+}
+
+/* The messages of a file that /save has written. */
+static json_t *saved_messages(const char *path) {
+    json_t *root, *messages;
+    expect_ok(json_read(path, 1 << 20, &root));
+    messages = json_incref(json_object_get(root, "messages"));
+    json_decref(root);
+    return messages;
+}
+
+static void commands(void **state) {
+    char first[4096];
+    const Ran *ran = program_succeeds(
+        *state, "printf 'one\\n/save a.jsonl\\n/clear\\none\\n/system Be short.\\none\\\\\\ntwo\\n"
+                "/save b.jsonl\\n/save no/such\\n/save\\n/help\\n/helpless\\n' | infer --chat "
+                "--model=model --tokens=6 --device=cpu -q --temperature=0");
+    expect_text(ran->error, "/system TEXT");
+    expect_text(ran->error, "(saved in a.jsonl)");
+    expect_text(ran->error, "no/such");
+    expect_text(ran->error, "/save needs the name of a file");
+    snprintf(first, sizeof first, "%.*s\n", (int)strcspn(ran->output, "\n"), ran->output);
+    if (strncmp(ran->output + strlen(first), first, strlen(first)) != 0)
+        fail_msg("another answer after /clear: %s", ran->output);
+    json_t *before = saved_messages(inside(*state, "a.jsonl")),
+           *after = saved_messages(inside(*state, "b.jsonl"));
+    assert_int_equal(json_array_size(before), 2);
+    assert_string_equal(case_text(json_array_get(before, 0), "content"), "one");
+    assert_int_equal(json_array_size(after), 3);
+    assert_string_equal(case_text(json_array_get(after, 0), "content"), "Be short.");
+    assert_string_equal(case_text(json_array_get(after, 1), "content"), "one\ntwo");
+    assert_string_equal(case_text(json_array_get(after, 2), "role"), "assistant");
+    json_decref(before);
+    json_decref(after);
+    program_succeeds(*state, "train --model=model --data=a.jsonl --seq=96 --steps=1 --batch=1 " FAST);
+}
+
+/* The template that a model was trained with is saved with it. */
+static void a_chosen_template_is_kept(void **state) {
+    program_run(*state, "cp -r model bare");
+    write_text_file(inside(*state, "bare/tokenizer_config.json"), "{\"eos_token\": \"<|im_end|>\"}\n");
+    program_refuses(*state, ERROR_USAGE, "the model has no chat template",
+                    "echo one | infer --chat --model=bare --device=cpu -q");
+    program_succeeds(*state,
+                     "train --model=bare --data=lessons.jsonl --template=chatml --seq=96 --steps=1 --batch=1 "
+                     "--out=chosen " FAST);
+    program_succeeds(*state, "echo one | infer --chat --model=chosen --tokens=3 --device=cpu -q");
+}
+
 static void what_cannot_be(void **state) {
     static const struct {
         const char *line, *part;
@@ -310,6 +366,11 @@ static void prompts_in_batches(void **state) {
     write_text_file(inside(*state, "bad.jsonl"), "{\"prompt\": \"a\"}\n{}\n");
     program_refuses(*state, ERROR_FORMAT, "bad.jsonl, line 2: the object has no text under \"prompt\"",
                     "infer --prompts=bad.jsonl --model=model --device=cpu");
+    write_text_file(inside(*state, "more.jsonl"),
+                    "{\"prompt\": \"a\", \"seed\": 1}\n{\"prompt\": \"a\", \"n\": 1}\n");
+    ran = program_succeeds(*state, "infer --prompts=more.jsonl --model=model --tokens=2 --device=cpu -q");
+    expect_text(ran->error, "others, as \"seed\", are passed over");
+    assert_null(strstr(ran->error, "\"n\""));
     write_text_file(inside(*state, "bad.jsonl"), "\n");
     program_refuses(*state, ERROR_FORMAT, "bad.jsonl has no prompts",
                     "infer --prompts=bad.jsonl --model=model");
@@ -366,6 +427,9 @@ int main(void) {
         cmocka_unit_test(comparison),
         cmocka_unit_test(what_is_learned_is_said),
         cmocka_unit_test(full_contexts),
+        cmocka_unit_test(too_long_a_message),
+        cmocka_unit_test(commands),
+        cmocka_unit_test(a_chosen_template_is_kept),
         cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(prompts_in_batches),
         cmocka_unit_test(texts_of_json_lines),

@@ -410,6 +410,38 @@ static void questions_tell_the_bound(void **state) {
     expect_bound(t, "fused: memory or arithmetic; which of them is not known");
 }
 
+/* Forward, the sample's products and its attention as parts of one operation. */
+static Trace *decoding_trace(Category attention) {
+    Trace *t = sample_trace(FORM_FUSED, 0);
+    const char *name = trace_name(t, "decode");
+    for (int64_t i = 0; i < t->count; i++) {
+        TraceEvent *e = &t->events[i];
+        if (!e->operation || e->pass != PASS_FORWARD) continue;
+        e->operation = e->call = name;
+        e->category =
+            e->kind == TRACE_OPERATION || e->category == CATEGORY_MATRIX ? CATEGORY_MATRIX : attention;
+    }
+    t->run.step = trace_name(t, "decoding step");
+    return t;
+}
+
+static void questions_find_attention_in_decoding(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "fused, forward: attention is fused, and takes 40.000 us of the 130.000 us that it takes to decode",
+        "fused, forward: attention is part of the kernels that decode a whole token, in 130.000 us"};
+    for (int i = 0; i < 2; i++) {
+        Trace *t = decoding_trace(i ? CATEGORY_MATRIX : CATEGORY_ATTENTION);
+        Profile profile;
+        expect_ok(profile_make(&t, 1, NULL, 0, &profile));
+        Answers answers = questions_answer(&profile);
+        expect_line(&answers, 1, lines[i]);
+        answers_free(&answers);
+        profile_free(&profile);
+        trace_close(t);
+    }
+}
+
 /* 420 us of products in 685 us; on the CPU GELU's 20 and softmax's 120 compute, too. */
 static void a_cpu_computes_what_takes_longer_than_its_bytes(void **state) {
     (void)state;
@@ -442,6 +474,7 @@ int main(void) {
         cmocka_unit_test(kernels_outside_operations_are_others),
         cmocka_unit_test(kernels_have_short_and_full_names),
         cmocka_unit_test(a_cpu_computes_what_takes_longer_than_its_bytes),
+        cmocka_unit_test(questions_find_attention_in_decoding),
         cmocka_unit_test(questions_know_what_was_timed),
         cmocka_unit_test(questions_tell_the_bound),
     };

@@ -149,11 +149,12 @@ static Status encode(Answers *a, TokenList *ids, Bytes *answers) {
     int64_t first = ids->count;
     TRY(render(a, a->count, false, &a->text));
     TRY(tokenizer_encode_special(a->chat->tokenizer, a->text.text, a->text.length, ids));
-    a->ids = ids->ids + first;
     a->length = ids->count - first;
+    if (!a->length) return OK;
+    a->ids = ids->ids + first;
     bytes_reserve(answers, a->length);
     a->marks = answers->bytes + answers->count;
-    if (a->length) memset(a->marks, 0, (size_t)a->length);
+    memset(a->marks, 0, (size_t)a->length);
     answers->count += a->length;
     return jinja_marks_generation(a->chat->template.jinja) ? mark_spans(a) : mark_answers(a);
 }

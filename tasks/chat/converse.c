@@ -1,5 +1,6 @@
 #include "tasks/chat/infer.h"
 
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
 #include "tasks/text/infer.h"
@@ -29,7 +30,11 @@ typedef struct {
     Bytes line;        // the message
     int64_t *contents; // (turns) where in the window each message's content begins
     int64_t turns, room;
-    bool ended; // the last answer ended with its end token, which is in the window
+    bool begun;        // there is a conversation in the window
+    bool ended;        // the last answer ended with its end token, which is in the window
+    char *system;      // its system message, or ""
+    ChatMessage *said; // (said_count) all messages and answers, for /save
+    int64_t said_count, said_room;
     int64_t tokens;
     double seconds; // of all answers
 } Talk;
@@ -64,32 +69,44 @@ static void add_turn(Talk *t, int64_t content) {
 
 /* The first message, with what stands before it. */
 static Status begin(Talk *t, ChatMessage message, TokenList *ids, int64_t *content) {
-    const char *system = t->own->system;
+    const char *system = t->system;
     const ChatMessage both[] = {{ROLE_SYSTEM, system, (int64_t)strlen(system)}, message};
     int64_t given = *system != 0;
     return chat_encode(&t->chat, both + !given, 1 + given, true, ids, content);
 }
 
-/* Puts a message into the window; *taken is false where it is too long. */
+/* Puts a message into the window; *taken is false where it is too long, even if all before it went: so nothing goes. */
 static Status take_message(Talk *t, TokenList *ids, bool *taken) {
     Generator *g = &t->inference.generator;
     ChatMessage message = {ROLE_USER, (const char *)t->line.bytes, t->line.count};
-    bool first = g->length == 0;
-    int64_t content;
+    bool first = !t->begun;
+    int64_t content, stays = first ? 0 : t->turns ? t->contents[0] : g->length;
     TRY(first ? begin(t, message, ids, &content)
               : chat_encode_next(&t->chat, &message, t->ended, ids, &content));
-    if (!first) make_room(t, ids->count + 1, 0);    // and one of the answer
-    int64_t from = first || t->turns ? 0 : content; // what stands before the content is still there
-    *taken = g->length + ids->count - from < g->window;
+    *taken = stays + ids->count - (first ? 0 : content) < g->window;
     if (!*taken) {
         fprintf(stderr,
                 "(the message is too long: %sit has %" PRId64 " tokens, and the context %" PRId64 ")\n",
-                first && *t->own->system ? "with the system message " : "", ids->count, g->window);
+                first && *t->system ? "with the system message " : "", ids->count, g->window);
         return OK;
     }
-    add_turn(t, g->length + content - from);
+    if (!first) make_room(t, ids->count + 1, 0);    // and one of the answer
+    int64_t from = first || t->turns ? 0 : content; // what stands before the content is still there
+    add_turn(t, first ? content : g->length + content - from);
+    t->begun = true;
     return first ? generator_start(g, ids->ids, ids->count)
                  : generator_append(g, ids->ids + from, ids->count - from);
+}
+
+static void remember(Talk *t, ChatRole role, const void *text, int64_t length) {
+    t->said = memory_grow(t->said, &t->said_room, t->said_count + 1, sizeof *t->said);
+    t->said[t->said_count++] = (ChatMessage){role, memory_text_slice(text, (size_t)length), length};
+}
+
+static void forget_all(Talk *t) {
+    for (int64_t i = 0; i < t->said_count; i++) memory_free((char *)t->said[i].text);
+    t->said_count = t->turns = 0;
+    t->begun = false;
 }
 
 /* ---- an answer ---- */
@@ -98,9 +115,17 @@ static bool ends_answer(const Talk *t, int32_t token) {
     return token == t->chat.end || end_tokens_hold(&t->session->config.ends, token);
 }
 
+/* Prints what is new of the text. */
+static Status show(const Bytes *text, int64_t *shown) {
+    int64_t from = *shown;
+    *shown = text->count;
+    return print_text(NULL, text->bytes + from, text->count - from);
+}
+
 /* Draws the answer's tokens, and prints their text. */
 static Status write_answer(Talk *t, Bytes *text) {
     Generator *g = &t->inference.generator;
+    int64_t shown = 0;
     TextStream stream = {0};
     int32_t token;
     t->ended = false;
@@ -115,12 +140,13 @@ static Status write_answer(Talk *t, Bytes *text) {
         t->ended = token == t->chat.end;
         if (ends_answer(t, token)) break;
         tokenizer_stream(t->session->tokenizer, &stream, token, text);
-        TRY(print_text(NULL, text->bytes, text->count));
-        text->count = 0;
+        TRY(show(text, &shown));
     }
     tokenizer_stream_end(&stream, text);
+    remember(t, ROLE_USER, t->line.bytes, t->line.count);
+    remember(t, ROLE_ASSISTANT, text->bytes, text->count);
     bytes_put(text, "\n", 1);
-    return print_text(NULL, text->bytes, text->count);
+    return show(text, &shown);
 }
 
 static Status answer(Talk *t) {
@@ -136,23 +162,110 @@ static Status answer(Talk *t) {
     return status;
 }
 
+/* ---- commands ---- */
+
+static Status show_help(Talk *t, const char *rest) {
+    (void)t, (void)rest;
+    fprintf(stderr,
+            "/clear         begin anew\n"
+            "/system TEXT   begin anew with this system message; without TEXT, the template's\n"
+            "/save FILE     write the conversation as a line of JSON, as training reads it\n"
+            "/help          these lines\n"
+            "A line that ends in \\ goes on in the next. Ctrl-C ends an answer, Ctrl-D the conversation.\n");
+    return OK;
+}
+
+static Status clear(Talk *t, const char *rest) {
+    (void)rest;
+    forget_all(t);
+    return OK;
+}
+
+static Status set_system(Talk *t, const char *rest) {
+    forget_all(t);
+    memory_free(t->system);
+    t->system = memory_text(rest);
+    return OK;
+}
+
+static void write_message(JsonWriter *w, ChatRole role, const char *text, int64_t length) {
+    json_write_open(w, '{');
+    json_member_text(w, "role", chat_role_name(role));
+    json_write_key(w, "content");
+    json_write_string(w, text, length);
+    json_write_close(w, '}');
+}
+
+/* A file that cannot be written does not end the conversation. */
+static Status save(Talk *t, const char *rest) {
+    JsonWriter w = {0};
+    json_write_open(&w, '{');
+    json_member_open(&w, "messages", '[');
+    if (*t->system) write_message(&w, ROLE_SYSTEM, t->system, (int64_t)strlen(t->system));
+    for (int64_t i = 0; i < t->said_count; i++)
+        write_message(&w, t->said[i].role, t->said[i].text, t->said[i].length);
+    json_write_close(&w, ']');
+    json_write_close(&w, '}');
+    Status status = *rest ? json_writer_save(&w, rest) : fail(ERROR_USAGE, "/save needs the name of a file");
+    if (status)
+        fprintf(stderr, "(%s)\n", status_message(status));
+    else
+        fprintf(stderr, "(saved in %s)\n", rest);
+    status_free(status);
+    json_writer_free(&w);
+    return OK;
+}
+
+/* Does what the line says, if it is a command: its word, or that, a space and more. */
+static Status obey(Talk *t, bool *obeyed) {
+    static const struct {
+        const char *name;
+        Status (*obey)(Talk *talk, const char *rest);
+        bool takes; // something behind the word
+    } commands[] = {{"/help", show_help, false},
+                    {"/clear", clear, false},
+                    {"/system", set_system, true},
+                    {"/save", save, true}};
+    OWNED char *line = memory_text_slice((const char *)t->line.bytes, (size_t)t->line.count);
+    *obeyed = false;
+    for (size_t i = 0; !*obeyed && i < sizeof commands / sizeof *commands; i++) {
+        size_t length = strlen(commands[i].name);
+        bool more = line[length] == ' ' && commands[i].takes;
+        if (strncmp(line, commands[i].name, length) != 0 || (line[length] && !more)) continue;
+        *obeyed = true;
+        TRY(commands[i].obey(t, line + length + more));
+    }
+    return OK;
+}
+
 /* ---- the conversation ---- */
 
-/* Reads a line without its end; false at the end of the input, or at Ctrl-C. */
-static bool read_line(Bytes *line) {
+/* Reads a message without its end, of several lines if they end in a backslash; false at the end of the input, or at
+ * Ctrl-C. */
+static bool read_message(Bytes *line, bool asks) {
     int c;
     line->count = 0;
-    while ((c = getchar()) != EOF && c != '\n') bytes_put(line, &(char){(char)c}, 1);
-    if (line->count && line->bytes[line->count - 1] == '\r') line->count--;
+    for (bool more = true; more;) {
+        int64_t first = line->count;
+        while ((c = getchar()) != EOF && c != '\n') bytes_put(line, &(char){(char)c}, 1);
+        if (line->count > first && line->bytes[line->count - 1] == '\r') line->count--;
+        more = c != EOF && line->count > first && line->bytes[line->count - 1] == '\\';
+        if (more) line->bytes[line->count - 1] = '\n';
+        if (more && asks) fprintf(stderr, "  ");
+    }
     return !signals_take() && (c != EOF || line->count);
 }
 
 static Status converse(Talk *t) {
-    bool asks = isatty(STDIN_FILENO);
+    bool asks = isatty(STDIN_FILENO), obeyed;
+    if (asks && !t->options->quiet)
+        fprintf(stderr, "%s, %" PRId64 " tokens of context. /help lists the commands, Ctrl-D ends.\n",
+                session_model_name(t->session), t->inference.generator.window);
     for (;;) {
         if (asks) fprintf(stderr, "> ");
-        if (!read_line(&t->line)) break;
-        if (t->line.count) TRY(answer(t));
+        if (!read_message(&t->line, asks)) break;
+        TRY(obey(t, &obeyed));
+        if (t->line.count && !obeyed) TRY(answer(t));
     }
     if (asks) fprintf(stderr, "\n");
     if (!t->options->quiet && t->tokens)
@@ -180,12 +293,16 @@ Status chat_converse(Session *session, const InferOptions *options, const Option
               .text = options_values(set, &text_infer),
               .sampling = text_sampler(options, set)};
     TRY(text_check_model(session, options, set, "chat"));
+    t.system = memory_text(t.own->system);
     Status status = open_talk(&t);
     if (!status) signals_catch_interrupt();
     if (!status) status = converse(&t);
     sampler_close(t.sampler);
     if (t.inference.ctx.device) inference_close(&t.inference);
     chat_close(&t.chat);
+    forget_all(&t);
+    memory_free(t.said);
+    memory_free(t.system);
     memory_free(t.line.bytes);
     memory_free(t.contents);
     return status;
