@@ -79,7 +79,8 @@ static void expect_the_same(Device *device) {
     int64_t count = 0;
     for (int i = 0; i < 2; i++) {
         Trainer t;
-        Tensor weight = train(device, i ? ~0u : ~(1u << OP_ACCUMULATE), &t, i ? together : apart);
+        Tensor weight =
+            train(device, i ? ~FUSE_FP8 : ~(FUSE_FP8 | 1u << OP_ACCUMULATE), &t, i ? together : apart);
         count = tensor_count(weight);
         weights[i] = malloc((size_t)count * sizeof *weights[i]);
         expect_ok(values_read(&t.ctx, weight, 0, count, weights[i]));

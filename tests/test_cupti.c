@@ -98,7 +98,8 @@ static int32_t tokens[BATCH * SEQ + 1];
 
 static void open_trainer(Trainer *t, Device *device) {
     // one graph, launched twice in a step
-    model_open_trainer(t, device, &(SmallTrainer){BATCH, SEQ, .accum = 2, .fuses = ~0u, .graphs = true});
+    model_open_trainer(t, device,
+                       &(SmallTrainer){BATCH, SEQ, .accum = 2, .fuses = ~FUSE_FP8, .graphs = true});
 }
 
 static void run_steps(Trainer *t, int64_t first, int64_t count, Recorder *recorder) {

@@ -1,4 +1,5 @@
 /* Real steps, traced on a GPU: kernels, graphs, and what a second subscriber of CUPTI leaves. */
+#include "kernels/ctx.h"
 #include "profile/cupti.h"
 #include "profile/fold.h"
 #include "tests/support/expect.h"
@@ -33,7 +34,7 @@ static void test_activities(void **state) {
     (void)state;
     Device *device = open_gpu();
     for (int form = 0; form < FORM_COUNT; form++) {
-        Trace *t = traced(device, form == FORM_FUSED ? ~0u : 0, false);
+        Trace *t = traced(device, form == FORM_FUSED ? ~FUSE_FP8 : 0, false);
         Tables tables;
         print_message("%s %s\n", source_name(t->run.source), t->run.source_note);
         expect_kernels(t);
@@ -68,7 +69,7 @@ static void test_activities(void **state) {
 static void test_graphs(void **state) {
     (void)state;
     Device *device = open_gpu();
-    Trace *eager = traced(device, ~0u, false), *graphs = traced(device, ~0u, true);
+    Trace *eager = traced(device, ~FUSE_FP8, false), *graphs = traced(device, ~FUSE_FP8, true);
     Figures expected, figures;
     int64_t launches = 0;
     print_message("%s %s\n", source_name(graphs->run.source), graphs->run.source_note);

@@ -65,7 +65,7 @@ int traced_setup(void **state) {
     Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
     expect_ok(device_open_cpu(1, &device));
     traces[FORM_NAIVE] = traced(device, 0, false);
-    traces[FORM_FUSED] = traced(device, ~0u, false);
+    traces[FORM_FUSED] = traced(device, ~FUSE_FP8, false);
     device->close(device);
     *state = traces;
     return 0;
