@@ -111,7 +111,8 @@ class Pruned:
     def text(self, file, first, last, depth):
         """The source of the tokens, with the lines after the first moved as the first is."""
         begin, end = file.tokens[first].start, file.tokens[last - 1].end
-        column = begin - (file.text.rfind("\n", 0, begin) + 1)
+        first = next((i for i in range(first, last) if file.tokens[i].kind != "directive"), first)
+        column = file.tokens[first].start - (file.text.rfind("\n", 0, file.tokens[first].start) + 1)
         lines = file.text[begin:end].split("\n")
         moved = [lines[0].lstrip() if lines[0].lstrip().startswith("#") else lines[0]]
         for line in lines[1:]:
@@ -132,7 +133,9 @@ class Pruned:
         return self.comment(file, s.first, depth) + indent + text + behind + "\n"
 
     def block(self, file, s, depth):
-        return "    " * depth + "{\n" + self.inside(file, s, depth + 1) + "    " * depth + "}\n"
+        pragmas = file.text[file.tokens[s.first].start:file.tokens[s.head - 1].start].rstrip()
+        head = pragmas + "\n" if pragmas else ""
+        return head + "    " * depth + "{\n" + self.inside(file, s, depth + 1) + "    " * depth + "}\n"
 
     def inside(self, file, s, depth):
         """The statements of a block, or a statement that is alone; a label where what follows it was executed."""
