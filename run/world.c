@@ -3,6 +3,7 @@
 
 #include "run/profiling.h"
 #include "base/memory.h"
+#include "base/version.h"
 #include "comm/lanes.h"
 #include "comm/launch.h"
 

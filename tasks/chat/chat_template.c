@@ -1,7 +1,5 @@
 #include "tasks/chat/chat_template.h"
 
-#include "base/memory.h"
-
 #include <string.h>
 
 const char *chat_role_name(ChatRole role) {
