@@ -64,8 +64,9 @@ LONGEST := $(patsubst %,$(BUILD)/tests/test_%,ranks rotary curves)
 BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 # One program, with a name for each door.
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
-# What the doors stand on, compiled for them alone: the linker takes what it needs.
-FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% report/% kernels/device/% kernels/gemm/% kernels/accumulate/accumulate.o kernels/linear/linear.o \
+# What the doors stand on, compiled for them alone, with every contract but no forms: the linker takes what it needs.
+FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% report/% kernels/device/% kernels/gemm/% \
+    $(join $(wildcard kernels/*),$(patsubst kernels/%,/%.o,$(wildcard kernels/*))) \
     $(addprefix kernels/,check.o ctx.o guard.o op.o record.o slot.o) $(addprefix optim/,adamw.o schedule.o) \
     $(addprefix model/,architectures.o checkpoint% config% parameter% shards.o) \
     tasks/% $(addprefix run/,compute_options% peaks% profiling_options% train_options%)),$(OBJECTS))

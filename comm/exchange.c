@@ -55,7 +55,8 @@ Status exchange_squares(Ctx *ctx, const Exchange *e) {
 
 Status exchange_reduce(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
-    PRIMITIVE (ctx, "all-reduce", COMMUNICATION) TRY(comm_all_reduce(e->comm, e->whole, e->lane));
+    PRIMITIVE (ctx, "all-reduce", COMMUNICATION, torch_call("c10d::allreduce_"))
+        TRY(comm_all_reduce(e->comm, e->whole, e->lane));
     return OK;
 }
 SLOT(COMM, BACKWARD, CPU, NAIVE, F32, exchange_reduce);
@@ -76,10 +77,12 @@ Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     if (e->all) return exchange_reduce(ctx, e);
     if (e->came) {
-        PRIMITIVE (ctx, "gradient sum", COMMUNICATION) TRY(comm_sum(e->comm, e->whole, e->arrivals));
+        PRIMITIVE (ctx, "gradient sum", COMMUNICATION, torch_call("c10d::_reduce_scatter_base_"))
+            TRY(comm_sum(e->comm, e->whole, e->arrivals));
         return OK;
     }
-    PRIMITIVE (ctx, begins(e) ? "scatter" : "reduce-scatter", COMMUNICATION)
+    PRIMITIVE (ctx, begins(e) ? "scatter" : "reduce-scatter", COMMUNICATION,
+               torch_call("c10d::_reduce_scatter_base_"))
         TRY(e->lane == LANE_SIDE
                 ? comm_scatter(e->comm, e->slot, e->whole, e->arrivals, e->lane)
                 : comm_reduce_scatter(e->comm, e->whole, comm_piece(e->comm, e->whole), e->lane));
@@ -98,7 +101,7 @@ SLOT(COMM, FORWARD, CPU, NAIVE, F64, exchange_weights_naive);
 
 Status exchange_weights_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
-    PRIMITIVE (ctx, begins(e) ? "spread" : "all-gather", COMMUNICATION)
+    PRIMITIVE (ctx, begins(e) ? "spread" : "all-gather", COMMUNICATION, torch_call("c10d::_allgather_base_"))
         TRY(e->lane == LANE_SIDE
                 ? comm_spread(e->comm, e->slot, e->whole, e->lane)
                 : comm_all_gather(e->comm, comm_piece(e->comm, e->whole), e->whole, e->lane));

@@ -2,8 +2,6 @@
  * makes and the others open through /proc while it is there. */
 #include "comm/peer.cuh"
 
-#include "base/memory.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -102,7 +102,10 @@ Status tokenizer_present(const char *folder, bool *present) {
 }
 
 Status tokenizer_save(const Tokenizer *tokenizer, const char *folder) {
-    return kinds[tokenizer->kind].save(tokenizer, folder);
+    TRY(kinds[tokenizer->kind].save(tokenizer, folder));
+    if (!tokenizer->chose_template) return OK;
+    OWNED char *path = path_join(folder, "chat_template.jinja");
+    return file_write(path, tokenizer->chat_template, (int64_t)strlen(tokenizer->chat_template));
 }
 
 int32_t tokenizer_vocab(const Tokenizer *tokenizer) {
@@ -122,6 +125,11 @@ const TokenList *tokenizer_after(const Tokenizer *tokenizer) {
 }
 const char *tokenizer_chat_template(const Tokenizer *tokenizer) {
     return tokenizer->chat_template;
+}
+void tokenizer_choose_template(Tokenizer *tokenizer, const char *source) {
+    memory_free(tokenizer->chat_template);
+    tokenizer->chat_template = memory_text(source);
+    tokenizer->chose_template = true;
 }
 const json_t *tokenizer_names(const Tokenizer *tokenizer) {
     return tokenizer->names;

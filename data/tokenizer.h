@@ -72,6 +72,8 @@ const TokenList *tokenizer_after(const Tokenizer *tokenizer);
 
 /* The source of its folder's chat template (tasks/chat/chat_template.h), or NULL. */
 const char *tokenizer_chat_template(const Tokenizer *tokenizer);
+/* Another, which is saved in the place of the folder's. */
+void tokenizer_choose_template(Tokenizer *tokenizer, const char *source);
 /* The texts of special tokens by the keys that the folder's configuration names them with, as "bos_token"; null
  * where it says that there is none. NULL where there is no configuration. */
 const struct json_t *tokenizer_names(const Tokenizer *tokenizer);

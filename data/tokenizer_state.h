@@ -52,6 +52,7 @@ typedef struct Tokenizer {
     KeptFile kept[KEPT_FILES];
     int kept_count;
     char *chat_template;  // or NULL
+    bool chose_template;  // it is none of the files that were read
     struct json_t *names; // tokenizer_names
 } Tokenizer;
 

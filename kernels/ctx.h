@@ -62,6 +62,13 @@ typedef struct Ctx {
     Work work;    // of all operations so far, while measuring too: the caller clears it
 } Ctx;
 
+/* The operator of PyTorch's that a primitive is, "aten::bmm", or one part of which it is, as "softmax max" is of
+ * "aten::_softmax"; NULL: PyTorch has none. */
+typedef struct {
+    const char *name;
+    bool part;
+} TorchName;
+
 /* A tensor that an operation writes: what is checked, hashed and compared. */
 typedef struct {
     const char *name;

@@ -62,13 +62,17 @@ Status op_run(Ctx *ctx, const Call *call) {
                    pass_name(call->pass), ctx->layer);
 }
 
-bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, const char *source) {
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, const char *source,
+                     TorchName torch, const Tensor *first, const Tensor *second, const Tensor *third) {
     if (ctx->measuring) return false;
     ctx->marked = ctx->recorder && (pass != ctx->pass || recorder_wants(ctx->recorder, RECORD_PRIMITIVE));
     if (ctx->marked) {
         Record record = record_of(ctx, RECORD_PRIMITIVE, pass, name);
         record.category = category;
         record.source = source;
+        record.torch = torch;
+        const Tensor *filled[] = {first, second, third};
+        for (int i = 0; i < 3 && filled[i]; i++) record.fills[i] = filled[i]->data;
         record_begin(ctx->recorder, &record);
         ctx->device->range_push(ctx->device, name);
     }
@@ -136,14 +140,13 @@ void library_end(Ctx *ctx) {
 
 Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
     char full[ARENA_NAME_BYTES];
-    const char *own = name;
     if (ctx->layer >= 0) {
         snprintf(full, sizeof full, "block.%d.%s", ctx->layer, name);
         name = full;
     }
     Arena *a = &ctx->arenas[arena == ARENA_CACHE ? ARENA_SAVED : arena];
     TRY(arena_take(a, arena, name, dtype, shape, tensor));
-    if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas, own);
+    if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas, tensor);
     return a->canaries && a->base ? guard_plant(ctx, a, &a->entries[a->count - 1]) : OK;
 }
 

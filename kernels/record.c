@@ -125,14 +125,25 @@ void record_end(Recorder *r) {
     r->failure = r->depth > 0 ? end(r) : fail(ERROR_INTERNAL, "a record ends that never began");
 }
 
-void record_inputs(Recorder *r, const RecordInput *inputs, int count) {
+/* The innermost record that is open; NULL: none is, or it was dropped. */
+static Record *innermost(Recorder *r) {
     int64_t open = r->depth ? r->open[r->depth - 1] : -1;
-    for (int i = 0; i < count && open >= 0; i++) r->records[open].inputs[i] = inputs[i];
+    return open >= 0 ? &r->records[open] : NULL;
+}
+
+void record_product(Recorder *r, const RecordInput factors[2], const void *result) {
+    Record *record = innermost(r);
+    if (!record) return;
+    record->inputs[0] = factors[0];
+    record->inputs[1] = factors[1];
+    record->fills[0] = result;
 }
 
 void record_call(Recorder *r, const Call *call) {
-    RecordInput inputs[RECORD_INPUTS] = {{{0}, {0}}};
-    if (!r->options.whole) return;
+    Record *record = innermost(r);
+    if (!record || !r->options.whole) return;
+    for (int i = 0; i < CALL_OUTPUTS; i++) record->fills[i] = call->outputs[i].tensor.data;
+    RecordInput *inputs = record->inputs;
     for (int i = 0; i < RECORD_INPUTS; i++) {
         const Tensor *tensor = &call->inputs[i];
         const Shape *shape = &tensor->shape;
@@ -143,7 +154,6 @@ void record_call(Recorder *r, const Call *call) {
                                          ? tensor->stride
                                          : inputs[i].stride[axis + 1] * shape->d[axis + 1];
     }
-    record_inputs(r, inputs, RECORD_INPUTS);
 }
 
 static void add_memory(Recorder *r, const RecordMemory *sample) {
@@ -152,13 +162,17 @@ static void add_memory(Recorder *r, const RecordMemory *sample) {
     r->memory[r->memory_count++] = *sample;
 }
 
-void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT], const char *name) {
+void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT], const Tensor *taken) {
     if (!r->options.whole) return;
     for (int i = 0; i < ARENA_COUNT && !r->failure; i++) {
         bool first = r->memory_count <= i; // of each arena one, changed or not
         if (!first && arenas[i].used == r->used[i]) continue;
-        const RecordMemory sample = {device_clock(), (ArenaKind)i, arenas[i].used,
-                                     r->depth ? r->open[r->depth - 1] : -1, name};
+        RecordMemory sample = {.at = device_clock(),
+                               .arena = (ArenaKind)i,
+                               .used = arenas[i].used,
+                               .record = r->depth ? r->open[r->depth - 1] : -1};
+        if (taken) sample.data = taken->data;
+        if (taken) sample.bytes = tensor_bytes(*taken);
         r->used[i] = arenas[i].used;
         add_memory(r, &sample);
     }

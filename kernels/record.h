@@ -29,7 +29,7 @@ typedef struct {
     int64_t stride[4]; // of each axis
 } RecordInput;
 
-enum { RECORD_INPUTS = CALL_INPUTS };
+enum { RECORD_INPUTS = CALL_INPUTS, RECORD_FILLS = CALL_OUTPUTS };
 
 /* What ran once. */
 typedef struct {
@@ -52,6 +52,8 @@ typedef struct {
     int64_t launches;
     Work work;                         // of operations the least; of copies and fills the bytes; else zero
     RecordInput inputs[RECORD_INPUTS]; // of operations and of primitives that are a product; else empty
+    const void *fills[RECORD_FILLS]; // where tensors lie that it writes; of primitives those it writes first
+    TorchName torch;                 // of primitives
 } Record;
 
 /* From `at` on, `used` bytes of the arena are taken. */
@@ -60,7 +62,8 @@ typedef struct {
     ArenaKind arena;
     size_t used;
     int64_t record;   // the innermost that was open; -1: none
-    const char *name; // of the tensor that was taken; NULL: none was
+    const char *data; // of the tensor that was taken; NULL: none was
+    size_t bytes;     // its own
 } RecordMemory;
 
 /* A batch that a thread has read ahead. */
@@ -100,11 +103,12 @@ void record_begin(Recorder *recorder, const Record *what);
 void record_transfer(Recorder *recorder, RecordKind kind, size_t bytes); // begins one, part of what is open
 void record_end(Recorder *recorder);
 
-/* What the innermost record that is open reads: what an operation was called with, or so many tensors. */
+/* What the innermost record that is open reads and writes: what an operation was called with, or two factors
+ * and the place of their product. */
 void record_call(Recorder *recorder, const Call *call);
-void record_inputs(Recorder *recorder, const RecordInput *inputs, int count);
-/* Notes what has changed: `name` has been taken, which must live as long as the recorder, or NULL. */
-void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT], const char *name);
+void record_product(Recorder *recorder, const RecordInput factors[2], const void *result);
+/* Notes what has changed: a tensor has been taken, or NULL. */
+void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT], const Tensor *taken);
 void record_reading(Recorder *recorder, const RecordReading *reading);
 
 /* Around work that is captured as a graph: its records are taken out, and given back as the graph's, which

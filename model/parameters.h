@@ -6,7 +6,6 @@
  * initial values follow from it. Their memory and values: model/parameter_values.h. */
 #pragma once
 
-#include "base/status.h"
 #include "base/tensor.h"
 #include "model/architectures.h"
 #include "optim/adamw.h"

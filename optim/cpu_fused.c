@@ -148,9 +148,10 @@ static void update(const Ctx *ctx, const Adamw *a) {
 static Status adamw_update_cpu_fused(Ctx *ctx, const void *contract) {
     const Adamw *a = contract;
     if (a->steps & ADAMW_SUM)
-        PRIMITIVE (ctx, "gradient norm", OPTIMIZER) gradient_norm(ctx, a);
+        PRIMITIVE (ctx, "gradient norm", OPTIMIZER, torch_call("aten::linalg_vector_norm"))
+            gradient_norm(ctx, a);
     if (a->steps & ADAMW_CLIP)
-        PRIMITIVE (ctx, "clip factor", OPTIMIZER) clip_factor(a);
+        PRIMITIVE (ctx, "clip factor", OPTIMIZER, torch_call("aten::clamp")) clip_factor(a);
     if (a->steps & ADAMW_APPLY)
         PRIMITIVE (ctx, "update", OPTIMIZER) update(ctx, a);
     return OK;

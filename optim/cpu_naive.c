@@ -108,25 +108,29 @@ static void round_weights(const Ctx *ctx, const Slice *s) {
 static void step(Ctx *ctx, const Adamw *a, const Slice *s, bool decays) {
     const real *state = a->state.data;
     if (s->narrow_m)
-        PRIMITIVE (ctx, "widen moments", OPTIMIZER) {
+        PRIMITIVE (ctx, "widen moments", OPTIMIZER, torch_call("aten::_to_copy")) {
             widen(ctx, s->narrow_m, s->count, s->m);
             widen(ctx, s->narrow_v, s->count, s->v);
         }
-    PRIMITIVE (ctx, "clip", OPTIMIZER) scale(ctx, s->gradient, state[ADAMW_FACTOR], s->count, s->clipped);
-    PRIMITIVE (ctx, "first moment", OPTIMIZER) first_moment(ctx, s, a->beta1);
-    PRIMITIVE (ctx, "second moment", OPTIMIZER) second_moment(ctx, s, a->beta2);
-    PRIMITIVE (ctx, "bias correction", OPTIMIZER) {
+    PRIMITIVE (ctx, "clip", OPTIMIZER, torch_call("aten::mul_"))
+        scale(ctx, s->gradient, state[ADAMW_FACTOR], s->count, s->clipped);
+    PRIMITIVE (ctx, "first moment", OPTIMIZER, torch_call("aten::lerp_")) first_moment(ctx, s, a->beta1);
+    PRIMITIVE (ctx, "second moment", OPTIMIZER, torch_call("aten::addcmul_")) second_moment(ctx, s, a->beta2);
+    PRIMITIVE (ctx, "bias correction", OPTIMIZER, torch_call("aten::div")) {
         double t = (double)state[ADAMW_UPDATES];
         scale(ctx, s->m, (real)(1 / (1 - pow(a->beta1, t))), s->count, s->m_hat);
         scale(ctx, s->v, (real)(1 / (1 - pow(a->beta2, t))), s->count, s->v_hat);
     }
     if (decays)
-        PRIMITIVE (ctx, "decay", OPTIMIZER) decay(ctx, s, state[ADAMW_LEARNING_RATE] * (real)a->weight_decay);
-    PRIMITIVE (ctx, "update", OPTIMIZER) update(ctx, s, state[ADAMW_LEARNING_RATE], (real)a->eps);
+        PRIMITIVE (ctx, "decay", OPTIMIZER, torch_call("aten::mul_"))
+            decay(ctx, s, state[ADAMW_LEARNING_RATE] * (real)a->weight_decay);
+    PRIMITIVE (ctx, "update", OPTIMIZER, torch_call("aten::addcdiv_"))
+        update(ctx, s, state[ADAMW_LEARNING_RATE], (real)a->eps);
     if (s->narrow_m)
-        PRIMITIVE (ctx, "round moments", OPTIMIZER) round_moments(ctx, s, (uint32_t)state[ADAMW_UPDATES]);
+        PRIMITIVE (ctx, "round moments", OPTIMIZER, torch_call("aten::_to_copy"))
+            round_moments(ctx, s, (uint32_t)state[ADAMW_UPDATES]);
     if (s->rounded)
-        PRIMITIVE (ctx, "round", OPTIMIZER) round_weights(ctx, s);
+        PRIMITIVE (ctx, "round", OPTIMIZER, torch_call("aten::_to_copy")) round_weights(ctx, s);
 }
 
 static Status apply(Ctx *ctx, const Adamw *a) {
@@ -153,10 +157,12 @@ static Status adamw_update_cpu_naive(Ctx *ctx, const void *contract) {
     const Adamw *a = contract;
     real *state = a->state.data;
     if (a->steps & ADAMW_SUM)
-        PRIMITIVE (ctx, "gradient norm", OPTIMIZER) sums_of_squares(ctx, a);
+        PRIMITIVE (ctx, "gradient norm", OPTIMIZER, torch_call("aten::linalg_vector_norm"))
+            sums_of_squares(ctx, a);
     if (a->steps & ADAMW_CLIP) {
-        PRIMITIVE (ctx, "clip factor", OPTIMIZER) clip_factor(a);
-        PRIMITIVE (ctx, "count update", OPTIMIZER) state[ADAMW_UPDATES] += state[ADAMW_SKIPPED] != 0 ? 0 : 1;
+        PRIMITIVE (ctx, "clip factor", OPTIMIZER, torch_call("aten::clamp")) clip_factor(a);
+        PRIMITIVE (ctx, "count update", OPTIMIZER, torch_call("aten::add_"))
+            state[ADAMW_UPDATES] += state[ADAMW_SKIPPED] != 0 ? 0 : 1;
     }
     return a->steps & ADAMW_APPLY ? apply(ctx, a) : OK;
 }

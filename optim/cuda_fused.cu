@@ -164,11 +164,11 @@ static Status adamw_update_cuda_fused(Ctx *ctx, const void *contract) {
     const unsigned blocks = (unsigned)tensor_count(a->squares);
     double *squares = data_of<double>(a->squares);
     if (a->steps & ADAMW_SUM)
-        PRIMITIVE (ctx, "gradient norm", OPTIMIZER)
+        PRIMITIVE (ctx, "gradient norm", OPTIMIZER, torch_call("aten::linalg_vector_norm"))
             TRY(LAUNCH_EARLY(ctx, sum_squares, blocks, NORM_THREADS, 0, data_of<float>(a->gradient), a->first,
                              tensor_count(a->gradient), squares));
     if (a->steps & ADAMW_CLIP)
-        PRIMITIVE (ctx, "clip factor", OPTIMIZER) {
+        PRIMITIVE (ctx, "clip factor", OPTIMIZER, torch_call("aten::clamp")) {
             const Hyperparameters h = {a->beta1, a->beta2, a->weight_decay, a->clip};
             TRY(LAUNCH_EARLY(ctx, prepare_step, 1, NORM_THREADS, 0, squares, blocks, data_of<float>(a->loss),
                              h, data_of<float>(a->state)));

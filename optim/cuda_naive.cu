@@ -202,40 +202,40 @@ static Status step(Ctx *ctx, const Adamw *a, const Slice &s, bool decays) {
     const float *state = data_of<float>(a->state);
     const unsigned blocks = grid_stride_blocks(ctx, s.count, THREADS);
     if (s.narrow_m)
-        PRIMITIVE (ctx, "widen moments", OPTIMIZER) {
+        PRIMITIVE (ctx, "widen moments", OPTIMIZER, torch_call("aten::_to_copy")) {
             TRY(LAUNCH(ctx, widen, blocks, THREADS, 0, s.narrow_m, state, s.count, s.m));
             TRY(LAUNCH(ctx, widen, blocks, THREADS, 0, s.narrow_v, state, s.count, s.v));
         }
-    PRIMITIVE (ctx, "clip", OPTIMIZER)
+    PRIMITIVE (ctx, "clip", OPTIMIZER, torch_call("aten::mul_"))
         TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.gradient, state + ADAMW_FACTOR, state,
                             s.count, s.clipped));
-    PRIMITIVE (ctx, "first moment", OPTIMIZER)
+    PRIMITIVE (ctx, "first moment", OPTIMIZER, torch_call("aten::lerp_"))
         TRY(LAUNCH_ELEMENTS(ctx, first_moment, float, s.packed, s.count, s.clipped, state, s.count, a->beta1,
                             1 - a->beta1, s.m));
-    PRIMITIVE (ctx, "second moment", OPTIMIZER)
+    PRIMITIVE (ctx, "second moment", OPTIMIZER, torch_call("aten::addcmul_"))
         TRY(LAUNCH_ELEMENTS(ctx, second_moment, float, s.packed, s.count, s.clipped, state, s.count, a->beta2,
                             1 - a->beta2, s.v));
-    PRIMITIVE (ctx, "bias correction", OPTIMIZER) {
+    PRIMITIVE (ctx, "bias correction", OPTIMIZER, torch_call("aten::div")) {
         TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.m, state + M_CORRECTION, state, s.count,
                             s.m_hat));
         TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.v, state + V_CORRECTION, state, s.count,
                             s.v_hat));
     }
     if (decays)
-        PRIMITIVE (ctx, "decay", OPTIMIZER)
+        PRIMITIVE (ctx, "decay", OPTIMIZER, torch_call("aten::mul_"))
             TRY(LAUNCH_ELEMENTS(ctx, decay, float, s.packed, s.count, state, s.count, a->weight_decay,
                                 s.weight));
-    PRIMITIVE (ctx, "update", OPTIMIZER)
+    PRIMITIVE (ctx, "update", OPTIMIZER, torch_call("aten::addcdiv_"))
         TRY(LAUNCH_ELEMENTS(ctx, update, float, s.packed, s.count, s.m_hat, s.v_hat, state, s.count, a->eps,
                             s.weight));
     if (s.narrow_m)
-        PRIMITIVE (ctx, "round moments", OPTIMIZER)
+        PRIMITIVE (ctx, "round moments", OPTIMIZER, torch_call("aten::_to_copy"))
             TRY(LAUNCH(ctx, round_moments, blocks, THREADS, 0, s.m, s.v, state, a->first + s.first, s.count,
                        s.narrow_m, s.narrow_v));
     if (tensor_empty(a->master)) return OK;
     bf16 *rounded = data_of<bf16>(a->weight) + s.first;
     bool packed = walks_in_packs(VECTOR<bf16>, {s.count}, {s.weight, rounded});
-    PRIMITIVE (ctx, "round", OPTIMIZER)
+    PRIMITIVE (ctx, "round", OPTIMIZER, torch_call("aten::_to_copy"))
         TRY(LAUNCH_ELEMENTS(ctx, round_weight, bf16, packed, s.count, s.weight, state, s.count, rounded));
     return OK;
 }
@@ -269,15 +269,16 @@ static Status adamw_update_cuda_naive(Ctx *ctx, const void *contract) {
     double *squares = data_of<double>(a->squares);
     float *state = data_of<float>(a->state);
     if (a->steps & ADAMW_SUM)
-        PRIMITIVE (ctx, "gradient norm", OPTIMIZER)
+        PRIMITIVE (ctx, "gradient norm", OPTIMIZER, torch_call("aten::linalg_vector_norm"))
             TRY(LAUNCH(ctx, sum_squares, (unsigned)blocks, THREADS, 0, data_of<float>(a->gradient), a->first,
                        tensor_count(a->gradient), squares));
     if (a->steps & ADAMW_CLIP) {
         Rule rule = {a->beta1, a->beta2, a->clip};
-        PRIMITIVE (ctx, "clip factor", OPTIMIZER)
+        PRIMITIVE (ctx, "clip factor", OPTIMIZER, torch_call("aten::clamp"))
             TRY(LAUNCH(ctx, clip_factor, 1, FACTOR_THREADS, 0, squares, blocks, data_of<float>(a->loss), rule,
                        state));
-        PRIMITIVE (ctx, "count update", OPTIMIZER) TRY(LAUNCH(ctx, count_update, 1, 1, 0, state));
+        PRIMITIVE (ctx, "count update", OPTIMIZER, torch_call("aten::add_"))
+            TRY(LAUNCH(ctx, count_update, 1, 1, 0, state));
     }
     return a->steps & ADAMW_APPLY ? apply(ctx, a) : OK;
 }

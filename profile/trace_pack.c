@@ -14,7 +14,8 @@ static const size_t run_texts[] = {
     offsetof(TraceRun, counters_note), offsetof(TraceRun, engine), offsetof(TraceRun, unit)};
 static const size_t event_texts[] = {offsetof(TraceEvent, name),   offsetof(TraceEvent, operation),
                                      offsetof(TraceEvent, call),   offsetof(TraceEvent, source),
-                                     offsetof(TraceEvent, shapes), offsetof(TraceEvent, strides)};
+                                     offsetof(TraceEvent, torch),  offsetof(TraceEvent, shapes),
+                                     offsetof(TraceEvent, strides)};
 enum {
     RUN_TEXTS = sizeof run_texts / sizeof *run_texts,
     EVENT_TEXTS = sizeof event_texts / sizeof *event_texts

@@ -1,7 +1,6 @@
 #include "profile/trace_records.h"
 
 #include "base/memory.h"
-#include "profile/category.h"
 #include "report/shapes.h"
 #include "report/spans.h"
 
@@ -79,6 +78,8 @@ static void add_host_event(Making *m, int64_t i) {
         e.call = trace_name(m->trace, r->call);
         e.category = r->category;
         e.source = trace_name(m->trace, r->source);
+        e.torch = trace_name(m->trace, r->torch.name);
+        e.torch_part = r->torch.part;
         e.shapes = say_inputs(m->trace, r->inputs, false);
         e.strides = say_inputs(m->trace, r->inputs, true);
         if (r->kind == RECORD_OPERATION) e.work = r->work;
@@ -187,21 +188,30 @@ static int64_t next_inside(const Trace *t, int64_t outer, int64_t at, TraceKind 
     return outer;
 }
 
+/* Whether an operation or a primitive says that it fills what was taken. */
+static bool fills(const Making *m, const TraceEvent *e, const RecordMemory *taken) {
+    const void *const *filled = m->records[e->instance].fills;
+    for (int i = 0; i < RECORD_FILLS; i++)
+        if ((const char *)filled[i] >= taken->data && (const char *)filled[i] < taken->data + taken->bytes)
+            return true;
+    return false;
+}
+
 /* What an operation fills is taken in it or right before it begins: of its primitives the last that says so
  * fills it, or else the next to begin. What is taken for nobody is the taker's. */
-static int64_t filler_of(const Trace *t, int64_t taker, int64_t at, const char *name) {
+static int64_t filler_of(const Making *m, int64_t taker, int64_t at, const RecordMemory *taken) {
+    const Trace *t = m->trace;
     int64_t operation = trace_above(t, taker, TRACE_OPERATION), filler = -1;
     bool inside = operation >= 0;
     if (!inside) operation = next_inside(t, taker, at, TRACE_OPERATION);
     const TraceEvent *o = &t->events[operation];
     if (o->kind != TRACE_OPERATION) return taker;
-    if (strcmp(name, o->call ? o->call : "") == 0) name = "y";
-    if (!inside && !primitive_fills(o->operation, NULL, name)) return taker;
     for (int64_t i = operation + 1; i < t->count && t->events[i].begin < o->end; i++)
         if (t->events[i].parent == operation && t->events[i].kind == TRACE_PRIMITIVE &&
-            primitive_fills(o->operation, t->events[i].name, name))
+            fills(m, &t->events[i], taken))
             filler = i;
-    return filler >= 0 ? filler : next_inside(t, operation, at, TRACE_PRIMITIVE);
+    if (filler >= 0) return filler;
+    return inside || fills(m, o, taken) ? next_inside(t, operation, at, TRACE_PRIMITIVE) : taker;
 }
 
 static const MemoryClass classes[] = {
@@ -230,8 +240,8 @@ void records_add_memory(Making *m, const Recorder *recorder, size_t workspace,
         int64_t at = record_ns(memory[i].at) - m->origin;
         TraceMemory sample = {at < 0 ? 0 : at, classes[memory[i].arena], (int64_t)memory[i].used,
                               memory[i].record < 0 ? -1 : m->event[memory[i].record]};
-        if (sample.event >= 0 && memory[i].name)
-            sample.event = filler_of(m->trace, sample.event, sample.at, memory[i].name);
+        if (sample.event >= 0 && memory[i].data)
+            sample.event = filler_of(m, sample.event, sample.at, &memory[i]);
         int64_t cache = cached;
         if (memory[i].arena == ARENA_SAVED) cache = cache_bytes(&arenas[ARENA_SAVED], memory[i].used);
         if (memory[i].arena == ARENA_SAVED) sample.bytes -= cache;

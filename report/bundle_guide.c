@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "report/tables_internal.h"
-#include "report/torch.h"
 
 #include <string.h>
 
@@ -27,13 +26,8 @@ static bool is_aten(const char *name) {
 
 /* The first primitive that is a call of this name; NULL: none. */
 static const TraceEvent *first_of(const Trace *t, const char *name) {
-    TorchCall calls[TORCH_DEPTH];
-    for (int64_t i = 0; i < t->count; i++) {
-        if (t->events[i].kind != TRACE_PRIMITIVE) continue;
-        int count = torch_calls(t, i, false, calls);
-        for (int k = 0; k < count; k++)
-            if (strcmp(calls[k].name, name) == 0) return &t->events[i];
-    }
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].torch && strcmp(t->events[i].torch, name) == 0) return &t->events[i];
     return NULL;
 }
 

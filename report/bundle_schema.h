@@ -50,8 +50,8 @@ typedef struct {
     int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, tables_count, audit_count;
 } BundlePath;
 
-/* What scripts that read a PyTorch profile ask of its JSON: operations by PyTorch's names, kernels and sums, under the
- * keys that guides use, of all recorded steps. */
+/* What scripts that read a PyTorch profile ask of its JSON: operations by PyTorch's names, kernels and sums,
+ * under the keys that guides use, of all recorded steps. */
 typedef struct {
     char *name;
     double device_ms, device_mean_ms, host_ms, host_mean_ms, self_device_ms, self_host_ms;
@@ -87,7 +87,8 @@ typedef struct {
 
 extern const Field bundle_fields[];
 
-/* What a step of the path is called where it is none of training, nor a pass: "prefill", "decoding step"; "". */
+/* What a step of the path is called where it is none of training, nor a pass: "prefill", "decoding step";
+ * else "". */
 const char *bundle_step_name(const BundlePath *path);
 
 /* Reads and checks a bundle. ERROR_FILE; ERROR_FORMAT, with where the fault is, for what is no bundle, is

@@ -3,11 +3,11 @@
 
 #include "report/profile.h"
 
-/* Prints the tables, or with options->questions the answers to the seven questions, and the audit to `file`, unless
- * that is NULL. Writes into `folder`, which is made, unless it is "": profiling_stats.json (the bundle),
- * kernel_analysis_report.md (the Markdown report), trace.json or trace.json.gz (of two paths trace_naive.json and
- * trace_fused.json), profile.html, and tables/ with a CSV file for each table and all as Markdown. The options' suffix
- * stands before the dot, and after tables. */
+/* Prints the tables, or with options->questions the answers to the seven questions, and the audit to `file`,
+ * unless that is NULL. Writes into `folder`, which is made, unless it is "": profiling_stats.json (the
+ * bundle), kernel_analysis_report.md (the Markdown report), trace.json or trace.json.gz (of two paths
+ * trace_naive.json and trace_fused.json), profile.html, and tables/ with a CSV file for each table and all as
+ * Markdown. The options' suffix stands before the dot, and after tables. */
 CHECKED Status report_profile(const Profile *profile, const ProfileOptions *options, const char *folder,
                               FILE *file);
 

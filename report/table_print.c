@@ -1,7 +1,6 @@
 #include "report/table.h"
 
 #include "base/json_writer.h"
-#include "base/memory.h"
 
 #include <limits.h>
 #include <math.h>

@@ -1,7 +1,6 @@
 /* What tables.c is made of: a table each, `names` as in trace.h. */
 #pragma once
 
-#include "base/stats.h"
 #include "report/table.h"
 #include "report/figures.h"
 

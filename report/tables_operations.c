@@ -14,7 +14,6 @@
 typedef struct {
     const char *name, *shapes; // the trace's of names
     double calls, self_cpu, cpu, self_device, device, self_memory, memory;
-    int64_t parent; // of the last event that was added; -1
 } OperationSum;
 
 typedef struct {
@@ -31,65 +30,60 @@ static OperationSum *row_of(Operations *o, const char *name, const char *shapes)
     for (int64_t i = 0; i < o->count; i++)
         if (o->rows[i].name == name && o->rows[i].shapes == shapes) return &o->rows[i];
     o->rows = memory_grow(o->rows, &o->room, o->count + 1, sizeof *o->rows);
-    o->rows[o->count] = (OperationSum){.name = name, .shapes = shapes, .parent = -1};
+    o->rows[o->count] = (OperationSum){.name = name, .shapes = shapes};
     return &o->rows[o->count++];
 }
 
-/* The rows to which a host event counts, from the outermost; its self time is the last one's. Steps, phases
- * and scopes are what lies between operations; but in PyTorch's words each is a row. */
-static int rows_of_event(const Trace *t, int64_t event, const Operations *o, TorchCall calls[TORCH_DEPTH]) {
-    const TraceEvent *e = &t->events[event];
+/* The row to which a host event counts; false: it has none, and its time is that of what encloses it. Steps,
+ * phases and scopes are what lies between operations; but in PyTorch's words each is a row. */
+static bool row_name(const Operations *o, const TraceEvent *e, char name[TORCH_NAME_BYTES]) {
     char label[LABEL_BYTES];
-    if (o->torch) return torch_calls(t, event, o->by_shape, calls);
+    if (o->torch) return torch_row(e, name);
     operation_label(e, label);
-    calls[0] = (TorchCall){.name = "(between operations)"};
-    if (e->kind == TRACE_OPERATION) snprintf(calls[0].name, sizeof calls[0].name, "%s", label);
-    if (e->kind == TRACE_PRIMITIVE)
-        snprintf(calls[0].name, sizeof calls[0].name, "%.*s: %.100s", 40, label, e->name);
-    return 1;
+    if (e->kind == TRACE_OPERATION)
+        snprintf(name, TORCH_NAME_BYTES, "%s", label);
+    else if (e->kind == TRACE_PRIMITIVE)
+        snprintf(name, TORCH_NAME_BYTES, "%.*s: %.100s", 40, label, e->name);
+    else
+        snprintf(name, TORCH_NAME_BYTES, "(between operations)");
+    return true;
 }
 
-/* The row that an event's self time is of: where it has none, of what encloses it. */
-static OperationSum *own_row(const Trace *t, int64_t event, Operations *o) {
-    TorchCall calls[TORCH_DEPTH];
-    int count = 0;
-    for (; event >= 0 && !count; event = t->events[event].parent) count = rows_of_event(t, event, o, calls);
-    return count ? row_of(o, calls[count - 1].name, calls[count - 1].shapes)
-                 : row_of(o, "(between operations)", "");
+/* The event itself, or of a part of PyTorch's operator the primitive of the same operation that began its call. */
+static int64_t call_of(const Trace *t, int64_t event) {
+    const TraceEvent *e = &t->events[event];
+    int64_t call = event;
+    for (int64_t i = event - 1; i > e->parent && t->events[call].torch_part; i--)
+        if (t->events[i].parent == e->parent && t->events[i].torch == e->torch) call = i;
+    return call;
 }
 
-/* What PyTorch lists besides takes no time here. */
-static void count_call(void *operations, const TorchCall *call) {
-    row_of(operations, call->name, call->shapes)->calls++;
+/* The row of an event, or else of the innermost that has one around it. */
+static OperationSum *row_around(const Trace *t, int64_t event, Operations *o) {
+    char name[TORCH_NAME_BYTES];
+    while (event >= 0 && !row_name(o, &t->events[event], name)) event = t->events[event].parent;
+    if (event < 0) return row_of(o, "(between operations)", "");
+    const char *shapes = t->events[o->torch ? call_of(t, event) : event].shapes;
+    return row_of(o, name, shapes ? shapes : "");
 }
 
 static void sum_event(const Trace *t, int64_t event, Operations *o) {
     const TraceEvent *e = &t->events[event];
-    TorchCall calls[TORCH_DEPTH];
-    int count = rows_of_event(t, event, o, calls);
+    char name[TORCH_NAME_BYTES];
     bool between = e->kind < TRACE_OPERATION && !o->torch;
-    OperationSum *row = NULL;
-    for (int i = 0; i < count; i++) {
-        row = row_of(o, calls[i].name, calls[i].shapes);
-        bool counted = calls[i].joins && row->parent == e->parent;
-        row->calls += between ? e->kind == TRACE_STEP : !counted;
-        if (o->torch && !counted)
-            torch_inside(&calls[i], i + 1 < count ? calls[i + 1].name : NULL, o->by_shape, count_call, o);
-        row = row_of(o, calls[i].name, calls[i].shapes); // rows may have moved
-        row->parent = e->parent;
+    OperationSum *row = row_around(t, event, o);
+    if (row_name(o, e, name)) {
+        row->calls += between ? e->kind == TRACE_STEP : !o->torch || call_of(t, event) == event;
         row->cpu += between ? (double)e->self : (double)trace_length(e);
         row->device += between ? (double)e->device_self : (double)e->device_total;
         row->memory += between ? o->taken[event] : o->taken_below[event];
     }
-    if (o->torch) torch_beside(t, event, o->by_shape, count_call, o);
-    OperationSum *own =
-        count ? row_of(o, calls[count - 1].name, calls[count - 1].shapes) : own_row(t, event, o);
-    own->self_cpu += (double)e->self;
-    own->self_device += (double)e->device_self;
-    own->self_memory += o->taken[event];
+    row->self_cpu += (double)e->self;
+    row->self_device += (double)e->device_self;
+    row->self_memory += o->taken[event];
     /* There a call is no part of its caller's self. */
     if (e->kind == TRACE_RUNTIME && e->parent >= 0)
-        own_row(t, e->parent, o)->self_cpu -= (double)trace_length(e);
+        row_around(t, e->parent, o)->self_cpu -= (double)trace_length(e);
 }
 
 static void sum_events(const Trace *t, Operations *o) {

@@ -1,5 +1,4 @@
 /* What ranks exchange: beside what it runs, and how fast. */
-#include "base/memory.h"
 #include "report/tables_internal.h"
 #include "report/collectives.h"
 

@@ -6,8 +6,6 @@
 #include "kernels/op.h"
 #include "run/peaks.h"
 
-#define FUSEBOX_VERSION "fusebox 0.1"
-
 typedef enum { DTYPE_AUTO, DTYPE_FP32, DTYPE_TF32, DTYPE_BF16, DTYPE_FP64 } DtypeChoice;
 
 typedef struct {

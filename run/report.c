@@ -1,6 +1,5 @@
 #include "run/report.h"
 
-#include "run/print_text.h"
 #include "base/memory.h"
 #include "base/stats.h"
 

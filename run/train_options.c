@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/version.h"
 #include "model/checkpoint.h"
 #include "run/option_rows.h"
 

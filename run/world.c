@@ -3,6 +3,7 @@
 
 #include "run/profiling.h"
 #include "base/memory.h"
+#include "base/version.h"
 #include "comm/lanes.h"
 #include "comm/launch.h"
 
@@ -73,7 +74,6 @@ static Status start_ranks(const TrainOptions *o, Identity *identity, bool *done,
 /* The GPU of this rank, or the CPU where there is none. */
 static void choose_device(World *w, const TrainOptions *o, int local_rank) {
     if (strcmp(o->compute.device, "auto") != 0 && strcmp(o->compute.device, "cuda") != 0) return;
-    profiling_prepare(&o->profiling); // counting GPUs starts CUDA
     int gpus = gpu_count ? gpu_count() : 0;
     if (gpus == 0) return;
     bool share = getenv("FUSEBOX_SHARE_GPU") != NULL;
@@ -135,6 +135,7 @@ Status world_open(World *w, const TrainOptions *o, const OptionSet *set, bool *d
     if (*done || !identity.starter) return OK;
     w->rank = identity.rank;
     w->size = identity.size;
+    profiling_prepare(&o->profiling); // MPI may start CUDA, and counting GPUs does
     if (w->size > 1) TRY(meet(w, o, set, &identity));
     choose_device(w, o, identity.local_rank);
     return OK;

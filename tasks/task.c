@@ -1,6 +1,7 @@
 #include "tasks/task.h"
 
 #include "base/files.h"
+#include "base/version.h"
 
 #include <assert.h>
 #include <stdio.h>

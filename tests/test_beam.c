@@ -1,5 +1,4 @@
 /* Beam search against the plainest search that keeps its definition: all continuations, sorted. */
-#include "base/memory.h"
 #include "base/random.h"
 #include "tasks/pairs/beam.h"
 #include "tests/support/expect.h"

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/audit.h"
 #include "profile/profile.h"
 #include "report/bundle.h"
 #include "report/bundle_schema.h"

@@ -8,7 +8,6 @@
 #include "model/shards.h"
 #include "tests/support/expect.h"
 #include "tests/support/ranks.h"
-#include "tests/support/tensors.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -275,6 +275,18 @@ static void commands(void **state) {
     program_succeeds(*state, "train --model=model --data=a.jsonl --seq=96 --steps=1 --batch=1 " FAST);
 }
 
+/* The template that a model was trained with is saved with it. */
+static void a_chosen_template_is_kept(void **state) {
+    program_run(*state, "cp -r model bare");
+    write_text_file(inside(*state, "bare/tokenizer_config.json"), "{\"eos_token\": \"<|im_end|>\"}\n");
+    program_refuses(*state, ERROR_USAGE, "the model has no chat template",
+                    "echo one | infer --chat --model=bare --device=cpu -q");
+    program_succeeds(*state,
+                     "train --model=bare --data=lessons.jsonl --template=chatml --seq=96 --steps=1 --batch=1 "
+                     "--out=chosen " FAST);
+    program_succeeds(*state, "echo one | infer --chat --model=chosen --tokens=3 --device=cpu -q");
+}
+
 static void what_cannot_be(void **state) {
     static const struct {
         const char *line, *part;
@@ -354,6 +366,11 @@ static void prompts_in_batches(void **state) {
     write_text_file(inside(*state, "bad.jsonl"), "{\"prompt\": \"a\"}\n{}\n");
     program_refuses(*state, ERROR_FORMAT, "bad.jsonl, line 2: the object has no text under \"prompt\"",
                     "infer --prompts=bad.jsonl --model=model --device=cpu");
+    write_text_file(inside(*state, "more.jsonl"),
+                    "{\"prompt\": \"a\", \"seed\": 1}\n{\"prompt\": \"a\", \"n\": 1}\n");
+    ran = program_succeeds(*state, "infer --prompts=more.jsonl --model=model --tokens=2 --device=cpu -q");
+    expect_text(ran->error, "others, as \"seed\", are passed over");
+    assert_null(strstr(ran->error, "\"n\""));
     write_text_file(inside(*state, "bad.jsonl"), "\n");
     program_refuses(*state, ERROR_FORMAT, "bad.jsonl has no prompts",
                     "infer --prompts=bad.jsonl --model=model");
@@ -412,6 +429,7 @@ int main(void) {
         cmocka_unit_test(full_contexts),
         cmocka_unit_test(too_long_a_message),
         cmocka_unit_test(commands),
+        cmocka_unit_test(a_chosen_template_is_kept),
         cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(prompts_in_batches),
         cmocka_unit_test(texts_of_json_lines),

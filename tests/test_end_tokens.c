@@ -1,6 +1,5 @@
 /* data/end_tokens: what a folder says of a text's end, and text that ends there. */
 #include "tasks/text/stream_text.h"
-#include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/end_tokens.h"

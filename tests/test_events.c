@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "base/utf8.h"
 #include "base/json_writer.h"
-#include "base/memory.h"
 #include "profile/events.h"
 #include "run/progress.h"
 #include "tests/support/expect.h"

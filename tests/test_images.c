@@ -1,7 +1,7 @@
 /* tasks/pictures/images: what is decoded and how it is scaled, against Pillow and transformers
  * (make_images.py). */
 #define _GNU_SOURCE
-#include "base/directories.h"
+#include "base/files.h"
 #include "base/memory.h"
 #include "tasks/pictures/images/images.h"
 #include "tasks/pictures/images/transform.h"

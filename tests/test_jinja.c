@@ -2,7 +2,6 @@
  * bounds. */
 #define _GNU_SOURCE // strptime
 #include "base/json_read.h"
-#include "base/memory.h"
 #include "tasks/chat/jinja/jinja.h"
 #include "tests/support/expect.h"
 

@@ -1,5 +1,4 @@
 /* What the names and shapes of kernels tell. */
-#include "base/memory.h"
 #include "profile/occupancy.h"
 #include "report/kernel_name.h"
 

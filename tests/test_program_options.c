@@ -1,5 +1,4 @@
 /* The options of ./train and ./infer: defaults, what depends on what, and contradictions. */
-#include "base/memory.h"
 #include "tasks/task.h"
 
 #include <setjmp.h>

@@ -1,5 +1,4 @@
 /* Records of work that is captured as a graph, and of the graph's launches. */
-#include "base/memory.h"
 #include "kernels/record.h"
 #include "tests/support/expect.h"
 

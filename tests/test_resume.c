@@ -2,7 +2,6 @@
  * equal, to the last bit, to a run that never stopped. */
 #include "tests/support/program.h"
 
-#include "base/files.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
 

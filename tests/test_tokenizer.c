@@ -1,7 +1,6 @@
 /* data/tokenizer: the fixtures come from transformers (fixtures/make_tokenizer.py). With
  * FUSEBOX_GPT2_TOKENIZER naming a folder with GPT-2's own vocab.json and merges.txt, those are tried too. */
 #include "base/files.h"
-#include "base/memory.h"
 #include "base/random.h"
 #include "data/tokenizer.h"
 #include "tests/support/expect.h"

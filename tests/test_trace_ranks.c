@@ -6,7 +6,6 @@
 #include "profile/audit.h"
 #include "report/chrome.h"
 #include "profile/fold.h"
-#include "profile/profile.h"
 #include "report/collectives.h"
 #include "profile/trace_pack.h"
 #include "profile/trace_ranks.h"

@@ -1,7 +1,6 @@
 /* Translation: with and without caches, in batches and one by one, in both forms and on both devices, the
  * same; and greedy search against a decoder that is asked for the next token anew, with the encoder run
  * again each time. */
-#include "base/memory.h"
 #include "run/generate.h"
 #include "run/plan.h"
 #include "tasks/pairs/translate.h"

@@ -1,6 +1,7 @@
 /* profile: what can be done with the bundles and comparisons that ./train and ./infer write. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/version.h"
 #include "report/diff.h"
 #include "report/markdown_report.h"
 #include "report/page.h"
@@ -21,6 +22,7 @@ static const char help[] =
     "       profile report FILE.json\n"
     "       profile picture COMPARE.json PICTURE.svg\n"
     "       profile schema\n"
+    "       profile --version\n"
     "\n"
     "  diff     compares two profiles operation by operation: added, removed, slower,\n"
     "           faster, or the same within noise, which is a change of less than 1%,\n"
@@ -132,6 +134,10 @@ static Status run(int argc, char **argv, int *code) {
     const char *verb = argv[1];
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0) {
         fputs(help, stdout);
+        return OK;
+    }
+    if (strcmp(verb, "--version") == 0 || strcmp(verb, "-V") == 0) {
+        puts(FUSEBOX_VERSION);
         return OK;
     }
     if (strcmp(verb, "diff") == 0) return diff(argc - 2, argv + 2, code);

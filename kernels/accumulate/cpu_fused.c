@@ -8,7 +8,7 @@ static Status accumulate_cpu_fused(Ctx *ctx, const void *contract) {
     const float *x = a->x.data;
     float *sum = a->sum.data;
     int64_t count = tensor_count(a->x);
-    PRIMITIVE (ctx, "gradient sum", ELEMENTWISE) {
+    PRIMITIVE (ctx, "gradient sum", ELEMENTWISE, torch_call("aten::add_")) {
 #pragma omp parallel for simd num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < count; i++) sum[i] += x[i];
     }

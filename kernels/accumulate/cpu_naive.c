@@ -7,7 +7,8 @@ static void add(const Ctx *ctx, const real *x, int64_t count, real *sum) {
 
 static Status accumulate_cpu_naive(Ctx *ctx, const void *contract) {
     const Accumulate *a = contract;
-    PRIMITIVE (ctx, "gradient sum", ELEMENTWISE) add(ctx, a->x.data, tensor_count(a->x), a->sum.data);
+    PRIMITIVE (ctx, "gradient sum", ELEMENTWISE, torch_call("aten::add_"))
+        add(ctx, a->x.data, tensor_count(a->x), a->sum.data);
     return OK;
 }
 SLOT(ACCUMULATE, BACKWARD, CPU, NAIVE, STORED_DTYPE, accumulate_cpu_naive);

@@ -207,7 +207,7 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
             append(&p, a->v, a->cache_v);
         }
     }
-    PRIMITIVE (ctx, "flash attention", ATTENTION) {
+    PRIMITIVE (ctx, "flash attention", ATTENTION, torch_none(), &a->lse) {
         /* The last blocks see the most keys: they go first, so that no thread is left alone with one. */
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(dynamic)
         for (int64_t item = 0; item < pairs * blocks; item++) {

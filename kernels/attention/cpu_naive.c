@@ -165,12 +165,17 @@ static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, store
     Tensor max, sum; // (B, heads, T)
     TRY(take(ctx, ARENA_SCRATCH, "attention.max", dtype_wide(a->q.dtype), shape1(rows), &max));
     TRY(take(ctx, ARENA_SCRATCH, "attention.sum", dtype_wide(a->q.dtype), shape1(rows), &sum));
-    PRIMITIVE (ctx, "softmax max", ATTENTION) row_max(ctx, p, rows, s->keys, max.data);
-    PRIMITIVE (ctx, "softmax exp", ATTENTION) exponentials(ctx, max.data, rows, s->keys, p);
-    PRIMITIVE (ctx, "softmax sum", ATTENTION) row_sum(ctx, p, rows, s->keys, sum.data);
-    PRIMITIVE (ctx, "softmax divide", ATTENTION) divide(ctx, sum.data, rows, s->keys, p);
+    PRIMITIVE (ctx, "softmax max", ATTENTION, torch_part("aten::_softmax"), &max)
+        row_max(ctx, p, rows, s->keys, max.data);
+    PRIMITIVE (ctx, "softmax exp", ATTENTION, torch_part("aten::_softmax"))
+        exponentials(ctx, max.data, rows, s->keys, p);
+    PRIMITIVE (ctx, "softmax sum", ATTENTION, torch_part("aten::_softmax"), &sum)
+        row_sum(ctx, p, rows, s->keys, sum.data);
+    PRIMITIVE (ctx, "softmax divide", ATTENTION, torch_part("aten::_softmax"))
+        divide(ctx, sum.data, rows, s->keys, p);
     if (!tensor_empty(a->lse))
-        PRIMITIVE (ctx, "log-sum-exp", ATTENTION) log_sum(max.data, sum.data, rows, a->lse.data);
+        PRIMITIVE (ctx, "log-sum-exp", ATTENTION, torch_call("aten::logsumexp"), &a->lse)
+            log_sum(max.data, sum.data, rows, a->lse.data);
     return OK;
 }
 
@@ -179,7 +184,7 @@ static Status drop_probabilities(Ctx *ctx, const AttentionForward *a, Tensor *p)
     if (!dropout_on(&a->dropout)) return OK;
     Tensor whole = *p;
     TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", whole.dtype, whole.shape, p));
-    PRIMITIVE (ctx, "dropout", ELEMENTWISE)
+    PRIMITIVE (ctx, "dropout", ELEMENTWISE, torch_call("aten::native_dropout"))
         TYPED(dropout_apply)(ctx, &a->dropout, whole.data, tensor_rows(whole), tensor_width(whole), p->data);
     return OK;
 }
@@ -200,11 +205,11 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
             rotate(ctx, a, a->k, false);
         }
     if (cached)
-        PRIMITIVE (ctx, "cache append", MEMORY) {
+        PRIMITIVE (ctx, "cache append", MEMORY, torch_call("aten::copy_")) {
             append(ctx, a->k, a->past, a->cache_k);
             append(ctx, a->v, a->past, a->cache_v);
         }
-    PRIMITIVE (ctx, "split heads", MEMORY) {
+    PRIMITIVE (ctx, "split heads", MEMORY, torch_call("aten::copy_")) {
         split_heads(ctx, a->q, q);
         split_heads(ctx, cached ? a->cache_k : a->k, k);
         split_heads(ctx, cached ? a->cache_v : a->v, v);
@@ -212,14 +217,15 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
     if (tensor_empty(p))
         TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", dtype,
                  shape4(s.batch, s.heads, s.queries, s.keys), &p));
-    PRIMITIVE (ctx, "score product", MATRIX) TRY(scores_product(ctx, &s, q, k, p));
-    PRIMITIVE (ctx, "scale", ATTENTION) scale(ctx, (real)a->scale, tensor_count(p), p.data);
-    PRIMITIVE (ctx, "mask", ATTENTION) mask(ctx, a, &s, p.data);
+    PRIMITIVE (ctx, "score product", MATRIX, torch_call("aten::bmm")) TRY(scores_product(ctx, &s, q, k, p));
+    PRIMITIVE (ctx, "scale", ATTENTION, torch_call("aten::mul"))
+        scale(ctx, (real)a->scale, tensor_count(p), p.data);
+    PRIMITIVE (ctx, "mask", ATTENTION, torch_call("aten::masked_fill_")) mask(ctx, a, &s, p.data);
     TRY(softmax(ctx, a, &s, p.data));
     TRY(drop_probabilities(ctx, a, &p));
     TRY(take_heads(ctx, "attention.y", dtype, s.batch, s.heads, s.queries, s.size, &y));
-    PRIMITIVE (ctx, "value product", MATRIX) TRY(values_product(ctx, &s, p, v, y));
-    PRIMITIVE (ctx, "merge heads", MEMORY) merge_heads(ctx, y, a->y);
+    PRIMITIVE (ctx, "value product", MATRIX, torch_call("aten::bmm")) TRY(values_product(ctx, &s, p, v, y));
+    PRIMITIVE (ctx, "merge heads", MEMORY, torch_call("aten::copy_"), &a->y) merge_heads(ctx, y, a->y);
     return OK;
 }
 SLOT(ATTENTION, FORWARD, CPU, NAIVE, STORED_DTYPE, attention_forward_cpu_naive);
@@ -255,7 +261,7 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     TRY(take_heads(ctx, "attention.dy", dtype, s.batch, s.heads, s.queries, s.size, &dy));
     TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
-    PRIMITIVE (ctx, "split heads", MEMORY) {
+    PRIMITIVE (ctx, "split heads", MEMORY, torch_call("aten::copy_")) {
         split_heads(ctx, a->q, q);
         split_heads(ctx, a->k, k);
         split_heads(ctx, a->v, v);
@@ -264,22 +270,28 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     Tensor dropped = p;
     TRY(drop_probabilities(ctx, a, &dropped));
     TRY(take_heads(ctx, "attention.dv", dtype, s.batch, s.kv_heads, s.keys, s.size, &dv));
-    PRIMITIVE (ctx, "value gradient", MATRIX) TRY(transposed_product(ctx, &s, dropped, dy, dv));
+    PRIMITIVE (ctx, "value gradient", MATRIX, torch_call("aten::bmm"))
+        TRY(transposed_product(ctx, &s, dropped, dy, dv));
     TRY(take(ctx, ARENA_SCRATCH, "attention.ds", dtype, p.shape, &ds));
-    PRIMITIVE (ctx, "probability gradient", MATRIX) TRY(scores_product(ctx, &s, dy, v, ds));
+    PRIMITIVE (ctx, "probability gradient", MATRIX, torch_call("aten::bmm"))
+        TRY(scores_product(ctx, &s, dy, v, ds));
     if (dropout_on(&a->dropout))
-        PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE)
+        PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE, torch_call("aten::native_dropout_backward"))
             TYPED(dropout_apply)(ctx, &a->dropout, ds.data, rows, s.keys, ds.data);
     TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype_wide(dtype), shape1(rows), &delta));
-    PRIMITIVE (ctx, "softmax delta", ATTENTION) row_dot(ctx, p.data, ds.data, rows, s.keys, delta.data);
-    PRIMITIVE (ctx, "softmax gradient", ATTENTION)
+    PRIMITIVE (ctx, "softmax delta", ATTENTION, torch_part("aten::_softmax_backward_data"))
+        row_dot(ctx, p.data, ds.data, rows, s.keys, delta.data);
+    PRIMITIVE (ctx, "softmax gradient", ATTENTION, torch_part("aten::_softmax_backward_data"))
         softmax_gradient(ctx, p.data, delta.data, rows, s.keys, ds.data);
-    PRIMITIVE (ctx, "scale", ATTENTION) scale(ctx, (real)a->scale, tensor_count(ds), ds.data);
+    PRIMITIVE (ctx, "scale", ATTENTION, torch_call("aten::mul"))
+        scale(ctx, (real)a->scale, tensor_count(ds), ds.data);
     TRY(take_heads(ctx, "attention.dq", dtype, s.batch, s.heads, s.queries, s.size, &dq));
-    PRIMITIVE (ctx, "query gradient", MATRIX) TRY(values_product(ctx, &s, ds, k, dq));
+    PRIMITIVE (ctx, "query gradient", MATRIX, torch_call("aten::bmm"))
+        TRY(values_product(ctx, &s, ds, k, dq));
     TRY(take_heads(ctx, "attention.dk", dtype, s.batch, s.kv_heads, s.keys, s.size, &dk));
-    PRIMITIVE (ctx, "key gradient", MATRIX) TRY(transposed_product(ctx, &s, ds, q, dk));
-    PRIMITIVE (ctx, "merge heads", MEMORY) {
+    PRIMITIVE (ctx, "key gradient", MATRIX, torch_call("aten::bmm"))
+        TRY(transposed_product(ctx, &s, ds, q, dk));
+    PRIMITIVE (ctx, "merge heads", MEMORY, torch_call("aten::cat"), &b->dq, &b->dk, &b->dv) {
         merge_heads(ctx, dq, b->dq);
         merge_heads(ctx, dk, b->dk);
         merge_heads(ctx, dv, b->dv);

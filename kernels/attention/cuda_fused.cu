@@ -186,7 +186,7 @@ static Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     if (decode) return attention::forward_decode(ctx, &p, a);
     if (!tensor_empty(a->cache_k))
         PRIMITIVE (ctx, "append to cache", MEMORY) TRY(attention::append_to_cache(ctx, a));
-    PRIMITIVE (ctx, "flash forward", ATTENTION) TRY(attention::forward(ctx, &p));
+    PRIMITIVE (ctx, "flash forward", ATTENTION, torch_none(), &a->lse) TRY(attention::forward(ctx, &p));
     return OK;
 }
 SLOT(ATTENTION, FORWARD, CUDA, FUSED, F32, attention_forward_cuda_fused);

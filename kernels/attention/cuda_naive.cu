@@ -269,16 +269,16 @@ Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
     float *maxima = data_of<float>(max), *sums = data_of<float>(sum);
     Mask mask = mask_of(a, s);
     bool packed = walks_in_packs(VECTOR<T>, {s.room}, {p});
-    PRIMITIVE (ctx, "softmax max", ATTENTION)
+    PRIMITIVE (ctx, "softmax max", ATTENTION, torch_part("aten::_softmax"), &max)
         TRY(LAUNCH_ROWS(ctx, row_max, T, packed, s.rows, p, s.rows, mask, maxima));
-    PRIMITIVE (ctx, "softmax exp", ATTENTION)
+    PRIMITIVE (ctx, "softmax exp", ATTENTION, torch_part("aten::_softmax"))
         TRY(LAUNCH_ROWS(ctx, exponentials, T, packed, s.rows, maxima, s.rows, mask, p));
-    PRIMITIVE (ctx, "softmax sum", ATTENTION)
+    PRIMITIVE (ctx, "softmax sum", ATTENTION, torch_part("aten::_softmax"), &sum)
         TRY(LAUNCH_ROWS(ctx, row_sum, T, packed, s.rows, p, s.rows, mask, sums));
-    PRIMITIVE (ctx, "softmax divide", ATTENTION)
+    PRIMITIVE (ctx, "softmax divide", ATTENTION, torch_part("aten::_softmax"))
         TRY(LAUNCH_ROWS(ctx, divide, T, packed, s.rows, sums, s.rows, mask, p));
     if (!tensor_empty(a->lse))
-        PRIMITIVE (ctx, "log-sum-exp", ATTENTION)
+        PRIMITIVE (ctx, "log-sum-exp", ATTENTION, torch_call("aten::logsumexp"), &a->lse)
             TRY(LAUNCH(ctx, log_sum, grid_stride_blocks(ctx, s.rows, 256), 256, 0, maxima, sums, s.rows,
                        data_of<float>(a->lse)));
     return OK;
@@ -289,7 +289,8 @@ Status drop_probabilities(Ctx *ctx, const AttentionForward *a, const Sizes &s, T
     if (!dropout_on(&a->dropout)) return OK;
     Tensor all = *p;
     TRY(take_scores(ctx, "attention.dropped", s, p));
-    PRIMITIVE (ctx, "dropout", ELEMENTWISE) TRY(dropout_apply(ctx, a->dropout, all, *p));
+    PRIMITIVE (ctx, "dropout", ELEMENTWISE, torch_call("aten::native_dropout"))
+        TRY(dropout_apply(ctx, a->dropout, all, *p));
     return OK;
 }
 
@@ -308,11 +309,11 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
         PRIMITIVE (ctx, "rotary positions", ELEMENTWISE)
             TRY(rotate_heads(ctx, a, a->q, a->k, nullptr, false));
     if (cached)
-        PRIMITIVE (ctx, "cache append", MEMORY) {
+        PRIMITIVE (ctx, "cache append", MEMORY, torch_call("aten::copy_")) {
             TRY(append_rows(ctx, a->k, a->past, a->cache_k));
             TRY(append_rows(ctx, a->v, a->past, a->cache_v));
         }
-    PRIMITIVE (ctx, "split heads", MEMORY) {
+    PRIMITIVE (ctx, "split heads", MEMORY, torch_call("aten::copy_")) {
         TRY(split_heads(ctx, a->q, s.queries, q));
         TRY(split_heads(ctx, cached ? a->cache_k : a->k, s.keys, k));
         TRY(split_heads(ctx, cached ? a->cache_v : a->v, s.keys, v));
@@ -320,14 +321,15 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
     Mask mask = mask_of(a, s);
     bool packed = walks_in_packs(VECTOR<T>, {s.room}, {p.data});
     T *scores = data_of<T>(p);
-    PRIMITIVE (ctx, "score product", MATRIX) TRY(scores_product(ctx, s, q, k, p));
-    PRIMITIVE (ctx, "scale", ATTENTION)
+    PRIMITIVE (ctx, "score product", MATRIX, torch_call("aten::bmm")) TRY(scores_product(ctx, s, q, k, p));
+    PRIMITIVE (ctx, "scale", ATTENTION, torch_call("aten::mul"))
         TRY(LAUNCH_ROWS(ctx, scale, T, packed, s.rows, s.rows, mask, a->scale, scores));
-    PRIMITIVE (ctx, "mask", ATTENTION) TRY(LAUNCH_ROWS(ctx, hide, T, packed, s.rows, s.rows, mask, scores));
+    PRIMITIVE (ctx, "mask", ATTENTION, torch_call("aten::masked_fill_"))
+        TRY(LAUNCH_ROWS(ctx, hide, T, packed, s.rows, s.rows, mask, scores));
     TRY(softmax<T>(ctx, a, s, scores));
     TRY(drop_probabilities(ctx, a, s, &p));
-    PRIMITIVE (ctx, "value product", MATRIX) TRY(values_product(ctx, s, p, v, y));
-    PRIMITIVE (ctx, "merge heads", MEMORY) TRY(merge_heads(ctx, y, a->y));
+    PRIMITIVE (ctx, "value product", MATRIX, torch_call("aten::bmm")) TRY(values_product(ctx, s, p, v, y));
+    PRIMITIVE (ctx, "merge heads", MEMORY, torch_call("aten::copy_"), &a->y) TRY(merge_heads(ctx, y, a->y));
     return OK;
 }
 
@@ -340,15 +342,17 @@ Status score_gradient(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tenso
     bool packed = walks_in_packs(VECTOR<T>, {s.room}, {a->probabilities.data, ds.data});
     const T *p = data_of<T>(a->probabilities);
     T *gradient = data_of<T>(ds);
-    PRIMITIVE (ctx, "probability gradient", MATRIX) TRY(scores_product(ctx, s, dy, v, ds));
+    PRIMITIVE (ctx, "probability gradient", MATRIX, torch_call("aten::bmm"))
+        TRY(scores_product(ctx, s, dy, v, ds));
     if (dropout_on(&a->dropout))
-        PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE) TRY(dropout_apply(ctx, a->dropout, ds, ds));
-    PRIMITIVE (ctx, "softmax delta", ATTENTION)
+        PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE, torch_call("aten::native_dropout_backward"))
+            TRY(dropout_apply(ctx, a->dropout, ds, ds));
+    PRIMITIVE (ctx, "softmax delta", ATTENTION, torch_part("aten::_softmax_backward_data"))
         TRY(LAUNCH_ROWS(ctx, row_dot, T, packed, s.rows, p, gradient, s.rows, mask, data_of<float>(delta)));
-    PRIMITIVE (ctx, "softmax gradient", ATTENTION)
+    PRIMITIVE (ctx, "softmax gradient", ATTENTION, torch_part("aten::_softmax_backward_data"))
         TRY(LAUNCH_ROWS(ctx, softmax_gradient, T, packed, s.rows, p, data_of<float>(delta), s.rows, mask,
                         gradient));
-    PRIMITIVE (ctx, "scale", ATTENTION)
+    PRIMITIVE (ctx, "scale", ATTENTION, torch_call("aten::mul"))
         TRY(LAUNCH_ROWS(ctx, scale, T, packed, s.rows, s.rows, mask, a->scale, gradient));
     return OK;
 }
@@ -367,18 +371,20 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
     TRY(take_heads(ctx, "attention.dq", s, s.heads, s.queries, &dq));
     TRY(take_heads(ctx, "attention.dk", s, s.kv_heads, s.room, &dk));
     TRY(take_heads(ctx, "attention.dv", s, s.kv_heads, s.room, &dv));
-    PRIMITIVE (ctx, "split heads", MEMORY) {
+    PRIMITIVE (ctx, "split heads", MEMORY, torch_call("aten::copy_")) {
         TRY(split_heads(ctx, a->q, s.queries, q));
         TRY(split_heads(ctx, a->k, s.keys, k));
         TRY(split_heads(ctx, a->v, s.keys, v));
         TRY(split_heads(ctx, b->dy, s.queries, dy));
     }
     TRY(drop_probabilities(ctx, a, s, &p));
-    PRIMITIVE (ctx, "value gradient", MATRIX) TRY(transposed_product(ctx, s, p, dy, dv));
+    PRIMITIVE (ctx, "value gradient", MATRIX, torch_call("aten::bmm"))
+        TRY(transposed_product(ctx, s, p, dy, dv));
     TRY(score_gradient<T>(ctx, a, s, dy, v, ds));
-    PRIMITIVE (ctx, "query gradient", MATRIX) TRY(values_product(ctx, s, ds, k, dq));
-    PRIMITIVE (ctx, "key gradient", MATRIX) TRY(transposed_product(ctx, s, ds, q, dk));
-    PRIMITIVE (ctx, "merge heads", MEMORY) {
+    PRIMITIVE (ctx, "query gradient", MATRIX, torch_call("aten::bmm")) TRY(values_product(ctx, s, ds, k, dq));
+    PRIMITIVE (ctx, "key gradient", MATRIX, torch_call("aten::bmm"))
+        TRY(transposed_product(ctx, s, ds, q, dk));
+    PRIMITIVE (ctx, "merge heads", MEMORY, torch_call("aten::cat"), &b->dq, &b->dk, &b->dv) {
         TRY(merge_heads(ctx, dq, b->dq));
         TRY(merge_heads(ctx, dk, b->dk));
         TRY(merge_heads(ctx, dv, b->dv));

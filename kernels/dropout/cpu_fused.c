@@ -22,14 +22,16 @@ static void drop(Ctx *ctx, const Dropout *dropout, Tensor x, Tensor y) {
 
 static Status dropout_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const DropoutForward *d = contract;
-    PRIMITIVE (ctx, "dropout", ELEMENTWISE) drop(ctx, &d->dropout, d->x, d->y);
+    PRIMITIVE (ctx, "dropout", ELEMENTWISE, torch_call("aten::native_dropout"))
+        drop(ctx, &d->dropout, d->x, d->y);
     return OK;
 }
 SLOT(DROPOUT, FORWARD, CPU, FUSED, STORED_DTYPE, dropout_forward_cpu_fused);
 
 static Status dropout_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = contract;
-    PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE) drop(ctx, &d->forward->dropout, d->dy, d->dx);
+    PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE, torch_call("aten::native_dropout_backward"))
+        drop(ctx, &d->forward->dropout, d->dy, d->dx);
     return OK;
 }
 SLOT(DROPOUT, BACKWARD, CPU, FUSED, STORED_DTYPE, dropout_backward_cpu_fused);

@@ -13,7 +13,7 @@ void TYPED(dropout_apply)(const Ctx *ctx, const Dropout *dropout, const stored *
 
 static Status dropout_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const DropoutForward *d = contract;
-    PRIMITIVE (ctx, "dropout", ELEMENTWISE)
+    PRIMITIVE (ctx, "dropout", ELEMENTWISE, torch_call("aten::native_dropout"))
         TYPED(dropout_apply)(ctx, &d->dropout, d->x.data, tensor_rows(d->x), tensor_width(d->x), d->y.data);
     return OK;
 }
@@ -21,7 +21,8 @@ SLOT(DROPOUT, FORWARD, CPU, NAIVE, STORED_DTYPE, dropout_forward_cpu_naive);
 
 static Status dropout_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = contract;
-    PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE) TYPED(dropout_apply)
+    PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE, torch_call("aten::native_dropout_backward"))
+        TYPED(dropout_apply)
     (ctx, &d->forward->dropout, d->dy.data, tensor_rows(d->dy), tensor_width(d->dy), d->dx.data);
     return OK;
 }

@@ -27,7 +27,8 @@ Status dropout_apply(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y) {
 
 static Status dropout_forward_cuda(Ctx *ctx, const void *contract) {
     const DropoutForward *d = static_cast<const DropoutForward *>(contract);
-    PRIMITIVE (ctx, "dropout", ELEMENTWISE) TRY(dropout_apply(ctx, d->dropout, d->x, d->y));
+    PRIMITIVE (ctx, "dropout", ELEMENTWISE, torch_call("aten::native_dropout"))
+        TRY(dropout_apply(ctx, d->dropout, d->x, d->y));
     return OK;
 }
 SLOT(DROPOUT, FORWARD, CUDA, NAIVE, F32, dropout_forward_cuda);
@@ -37,7 +38,7 @@ SLOT(DROPOUT, FORWARD, CUDA, FUSED, BF16, dropout_forward_cuda);
 
 static Status dropout_backward_cuda(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = static_cast<const DropoutBackward *>(contract);
-    PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE)
+    PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE, torch_call("aten::native_dropout_backward"))
         TRY(dropout_apply(ctx, d->forward->dropout, d->dy, d->dx));
     return OK;
 }

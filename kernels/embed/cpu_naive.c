@@ -32,24 +32,27 @@ static void add(const Ctx *ctx, const stored *x, int64_t count, stored *y) {
 static Status embed_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const EmbedForward *e = contract;
     int64_t batch = tensor_rows(e->tokens), columns = tensor_width(e->tokens), width = tensor_width(e->y);
-    PRIMITIVE (ctx, "token gather", EMBEDDING)
+    PRIMITIVE (ctx, "token gather", EMBEDDING, torch_call("aten::embedding"), &e->y)
         gather(ctx, e->token.data, e->tokens.data, batch * columns, width, e->y.data);
     if (e->scale != 1)
-        PRIMITIVE (ctx, "scale", EMBEDDING) scale(ctx, (real)e->scale, tensor_count(e->y), e->y.data);
+        PRIMITIVE (ctx, "scale", EMBEDDING, torch_call("aten::mul"))
+            scale(ctx, (real)e->scale, tensor_count(e->y), e->y.data);
     if (!tensor_empty(e->position)) {
         Tensor positions; // (B, T, C)
         TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
-        PRIMITIVE (ctx, "position gather", EMBEDDING)
+        PRIMITIVE (ctx, "position gather", EMBEDDING, torch_call("aten::embedding"))
             gather_positions(ctx, (const stored *)e->position.data + e->past * width, batch, columns, width,
                              positions.data);
-        PRIMITIVE (ctx, "add", EMBEDDING) add(ctx, positions.data, tensor_count(e->y), e->y.data);
+        PRIMITIVE (ctx, "add", EMBEDDING, torch_call("aten::add"))
+            add(ctx, positions.data, tensor_count(e->y), e->y.data);
     }
     if (tensor_empty(e->segment)) return OK;
     Tensor kinds; // (B, T, C)
     TRY(take(ctx, ARENA_SCRATCH, "embed.segments", e->y.dtype, e->y.shape, &kinds));
-    PRIMITIVE (ctx, "segment gather", EMBEDDING)
+    PRIMITIVE (ctx, "segment gather", EMBEDDING, torch_call("aten::embedding"))
         gather_segments(ctx, e->segment.data, e->segments.data, batch * columns, width, kinds.data);
-    PRIMITIVE (ctx, "add", EMBEDDING) add(ctx, kinds.data, tensor_count(e->y), e->y.data);
+    PRIMITIVE (ctx, "add", EMBEDDING, torch_call("aten::add"))
+        add(ctx, kinds.data, tensor_count(e->y), e->y.data);
     return OK;
 }
 SLOT(EMBED, FORWARD, CPU, NAIVE, STORED_DTYPE, embed_forward_cpu_naive);
@@ -72,17 +75,17 @@ static Status embed_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const EmbedBackward *e = contract;
     const EmbedForward *f = e->forward;
     int64_t batch = tensor_rows(f->tokens), columns = tensor_width(f->tokens), width = tensor_width(f->y);
-    PRIMITIVE (ctx, "token scatter add", EMBEDDING)
+    PRIMITIVE (ctx, "token scatter add", EMBEDDING, torch_part("aten::embedding_dense_backward"))
         scatter_add(ctx, e->dy.data, f->tokens.data, batch * columns, width, (real)f->scale, e->dtoken.data);
     if (!tensor_empty(e->dposition))
-        PRIMITIVE (ctx, "position sum", EMBEDDING) {
+        PRIMITIVE (ctx, "position sum", EMBEDDING, torch_call("aten::embedding_dense_backward")) {
             real *dposition = (real *)e->dposition.data + f->past * width;
             for (int64_t b = 0; b < batch; b++)
                 add_gradient(ctx, (const stored *)e->dy.data + b * columns * width, columns * width,
                              dposition);
         }
     if (!tensor_empty(e->dsegment))
-        PRIMITIVE (ctx, "segment sum", EMBEDDING)
+        PRIMITIVE (ctx, "segment sum", EMBEDDING, torch_call("aten::embedding_dense_backward"))
             scatter_add(ctx, e->dy.data, f->segments.data, batch * columns, width, 1, e->dsegment.data);
     return OK;
 }

@@ -209,13 +209,14 @@ Status backward(Ctx *ctx, const EmbedBackward *e) {
     TokenSort sort;
     TRY(token_sort_take(ctx, tensor_count(f->tokens), vocabulary, width, &sort));
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {e->dy.data, e->dtoken.data, sort.partials.data});
-    PRIMITIVE (ctx, "token sort", EMBEDDING) TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
-    PRIMITIVE (ctx, "token scatter add", EMBEDDING)
+    PRIMITIVE (ctx, "token sort", EMBEDDING, torch_call("aten::embedding_dense_backward"))
+        TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
+    PRIMITIVE (ctx, "token scatter add", EMBEDDING, torch_part("aten::embedding_dense_backward"))
         DISPATCH_PACK(packs, T, N, TRY((scatter<T, N>(ctx, e, &sort))));
     if (!tensor_empty(e->dposition)) {
         const T *dy = data_of<T>(e->dy);
         float *dposition = data_of<float>(e->dposition) + f->past * width;
-        PRIMITIVE (ctx, "position sum", EMBEDDING) {
+        PRIMITIVE (ctx, "position sum", EMBEDDING, torch_call("aten::embedding_dense_backward")) {
             DISPATCH_PACK(walks_in_packs(VECTOR<T>, {period}, {dy, dposition}), T, N,
                           TRY(LAUNCH(ctx, (add_batches<T, N>), (unsigned)divide_up(period, N * ROWS * WARP),
                                      ROWS * WARP, 0, dy, tensor_rows(f->tokens), period, dposition)));

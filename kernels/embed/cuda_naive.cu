@@ -49,21 +49,21 @@ static Status forward(Ctx *ctx, const EmbedForward *e) {
     int64_t count = tensor_count(e->y), width = tensor_width(e->y);
     int64_t period = tensor_width(e->tokens) * width;
     bool packed = walks_in_packs(VECTOR<T>, {width}, {e->token.data, e->y.data});
-    PRIMITIVE (ctx, "token gather", EMBEDDING)
+    PRIMITIVE (ctx, "token gather", EMBEDDING, torch_call("aten::embedding"), &e->y)
         TRY(LAUNCH_ELEMENTS(ctx, gather, T, packed, count, data_of<T>(e->token), data_of<int32_t>(e->tokens),
                             count, width, data_of<T>(e->y)));
     if (e->scale != 1)
-        PRIMITIVE (ctx, "scale", EMBEDDING)
+        PRIMITIVE (ctx, "scale", EMBEDDING, torch_call("aten::mul"))
             TRY(LAUNCH_ELEMENTS(ctx, scale, T, packed, count, (float)e->scale, count, data_of<T>(e->y)));
     if (!tensor_empty(e->position)) {
         Tensor positions; // (B, T, C)
         TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
         const T *first = data_of<T>(e->position) + e->past * width;
         bool position_packed = packed && walks_in_packs(1, {}, {first});
-        PRIMITIVE (ctx, "position gather", EMBEDDING)
+        PRIMITIVE (ctx, "position gather", EMBEDDING, torch_call("aten::embedding"))
             TRY(LAUNCH_ELEMENTS(ctx, gather_positions, T, position_packed, count, first, count, period,
                                 data_of<T>(positions)));
-        PRIMITIVE (ctx, "add", EMBEDDING)
+        PRIMITIVE (ctx, "add", EMBEDDING, torch_call("aten::add"))
             TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(e->y), data_of<T>(positions),
                                 count, data_of<T>(e->y)));
     }
@@ -71,10 +71,10 @@ static Status forward(Ctx *ctx, const EmbedForward *e) {
     Tensor kinds; // (B, T, C)
     TRY(take(ctx, ARENA_SCRATCH, "embed.segments", e->y.dtype, e->y.shape, &kinds));
     bool segment_packed = packed && walks_in_packs(1, {}, {e->segment.data});
-    PRIMITIVE (ctx, "segment gather", EMBEDDING)
+    PRIMITIVE (ctx, "segment gather", EMBEDDING, torch_call("aten::embedding"))
         TRY(LAUNCH_ELEMENTS(ctx, gather_segments, T, segment_packed, count, data_of<T>(e->segment),
                             data_of<int32_t>(e->segments), count, width, data_of<T>(kinds)));
-    PRIMITIVE (ctx, "add", EMBEDDING)
+    PRIMITIVE (ctx, "add", EMBEDDING, torch_call("aten::add"))
         TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(e->y), data_of<T>(kinds), count,
                             data_of<T>(e->y)));
     return OK;
@@ -120,11 +120,13 @@ static Status embed_backward_cuda_naive(Ctx *ctx, const void *contract) {
     int64_t vocabulary = tensor_rows(f->token);
     TokenSort sort;
     TRY(token_sort_take(ctx, tensor_count(f->tokens), vocabulary, tensor_width(f->y), &sort));
-    PRIMITIVE (ctx, "token sort", EMBEDDING) TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
-    PRIMITIVE (ctx, "token scatter add", EMBEDDING)
+    PRIMITIVE (ctx, "token sort", EMBEDDING, torch_call("aten::embedding_dense_backward"))
+        TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
+    PRIMITIVE (ctx, "token scatter add", EMBEDDING, torch_part("aten::embedding_dense_backward"))
         TRY(token_scatter_add(ctx, &sort, e->dy, f->scale, e->dtoken));
     if (!tensor_empty(e->dposition))
-        PRIMITIVE (ctx, "position sum", EMBEDDING) TRY(position_sum<T>(ctx, e));
+        PRIMITIVE (ctx, "position sum", EMBEDDING, torch_call("aten::embedding_dense_backward"))
+            TRY(position_sum<T>(ctx, e));
     return tensor_empty(e->dsegment) ? OK : segment_sums(ctx, e->dy, f->segments, e->dsegment);
 }
 SLOT(EMBED, BACKWARD, CUDA, NAIVE, F32, embed_backward_cuda_naive<float>);

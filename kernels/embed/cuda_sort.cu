@@ -130,7 +130,7 @@ Status segment_sums(Ctx *ctx, Tensor dy, Tensor segments, Tensor dsegment) {
         Tensor sum = dsegment; // one row
         sum.data = data_of<float>(dsegment) + kind * width;
         sum.shape = shape1(width);
-        PRIMITIVE (ctx, "segment sum", EMBEDDING)
+        PRIMITIVE (ctx, "segment sum", EMBEDDING, torch_call("aten::embedding_dense_backward"))
             TRY(columns_add_kind(ctx, dy, segments, kind, partials, sum));
     }
     return OK;

@@ -8,7 +8,7 @@ static Status gather_forward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t rows = tensor_rows(g->y);
     size_t bytes = (size_t)tensor_width(g->y) * sizeof(stored);
     const int32_t *from = g->rows.data;
-    PRIMITIVE (ctx, "gather", MEMORY) {
+    PRIMITIVE (ctx, "gather", MEMORY, torch_call("aten::index_select")) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t m = 0; m < rows; m++) {
             if (from[m] < 0)

@@ -10,7 +10,7 @@ static void gather(const Ctx *ctx, const stored *x, const int32_t *from, int64_t
 
 static Status gather_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const GatherForward *g = contract;
-    PRIMITIVE (ctx, "gather", MEMORY)
+    PRIMITIVE (ctx, "gather", MEMORY, torch_call("aten::index_select"))
         gather(ctx, g->x.data, g->rows.data, tensor_rows(g->y), tensor_width(g->y), g->y.data);
     return OK;
 }
@@ -28,8 +28,8 @@ static void scatter(const stored *dy, const int32_t *from, int64_t rows, int64_t
 static Status gather_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const GatherBackward *g = contract;
     const GatherForward *f = g->forward;
-    PRIMITIVE (ctx, "clear", MEMORY) clear(ctx, tensor_count(g->dx), g->dx.data);
-    PRIMITIVE (ctx, "scatter", MEMORY)
+    PRIMITIVE (ctx, "clear", MEMORY, torch_call("aten::zero_")) clear(ctx, tensor_count(g->dx), g->dx.data);
+    PRIMITIVE (ctx, "scatter", MEMORY, torch_call("aten::index_add_"))
         scatter(g->dy.data, f->rows.data, tensor_rows(g->dy), tensor_width(g->dy), g->dx.data);
     return OK;
 }

@@ -27,7 +27,7 @@ template <class T>
 static Status forward(Ctx *ctx, const GatherForward *g) {
     int64_t count = tensor_count(g->y), width = tensor_width(g->y);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {g->x.data, g->y.data});
-    PRIMITIVE (ctx, "gather", MEMORY)
+    PRIMITIVE (ctx, "gather", MEMORY, torch_call("aten::index_select"))
         TRY(LAUNCH_ELEMENTS(ctx, gather, T, packed, count, data_of<T>(g->x), data_of<int32_t>(g->rows), count,
                             width, data_of<T>(g->y)));
     return OK;
@@ -38,9 +38,10 @@ static Status backward(Ctx *ctx, const GatherBackward *g) {
     int64_t count = tensor_count(g->dy), width = tensor_width(g->dy);
     const int32_t *from = data_of<int32_t>(g->forward->rows);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {g->dy.data, g->dx.data});
-    PRIMITIVE (ctx, "clear", MEMORY) TRY(ctx->device->fill(ctx->device, g->dx.data, 0, tensor_bytes(g->dx)));
+    PRIMITIVE (ctx, "clear", MEMORY, torch_call("aten::zero_"))
+        TRY(ctx->device->fill(ctx->device, g->dx.data, 0, tensor_bytes(g->dx)));
     if (count == 0) return OK;
-    PRIMITIVE (ctx, "scatter", MEMORY)
+    PRIMITIVE (ctx, "scatter", MEMORY, torch_call("aten::index_add_"))
         TRY(LAUNCH_ELEMENTS(ctx, scatter, T, packed, count, data_of<T>(g->dy), from, count, width,
                             data_of<T>(g->dx)));
     return OK;

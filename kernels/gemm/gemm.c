@@ -29,7 +29,7 @@ static void record_operands(Recorder *recorder, const Gemm *g) {
         a = (RecordInput){shape3(batch, m, k), {g->a_step, a.stride[0], a.stride[1]}};
         b = (RecordInput){shape3(batch, k, n), {g->b_step, b.stride[0], b.stride[1]}};
     }
-    record_inputs(recorder, (RecordInput[]){a, b}, 2);
+    record_product(recorder, (RecordInput[]){a, b}, g->beta == 0 ? g->c : NULL); // else it adds
 }
 
 Status gemm(Ctx *ctx, const Gemm *g) {

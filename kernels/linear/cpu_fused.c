@@ -220,7 +220,7 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     else
         TRY(fill_and_multiply(ctx, l, &product, pre));
     if (l->activation != ACTIVATION_NONE && !(plan && finish.finish))
-        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION)
+        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION, activation_torch(l->activation), &l->y)
             activate(ctx, l->activation, pre.data, tensor_count(pre), l->y.data);
     return OK;
 }
@@ -271,11 +271,12 @@ static Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     bool gated = l->input && activation_gated(l->input->activation);
     Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
     Gemm dinput = linear_input_gradient(l, dpre, dx);
-    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &dinput));
+    PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &dinput));
     if (gated)
         gate_gradient(ctx, l->input->pre, dx, l->dx);
     else if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION)
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION,
+                   activation_gradient_torch(l->input->activation))
             activation_gradient(ctx, l->input->activation, l->input->pre.data, tensor_count(l->dx),
                                 l->dx.data);
     return OK;
@@ -297,7 +298,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
         }
     Gemm dweight = linear_weight_gradient(l, dpre);
     if (!tensor_empty(l->dweight))
-        PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &dweight));
+        PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &dweight));
     return tensor_empty(l->dx) ? OK : input_gradient(ctx, l, dpre);
 }
 

@@ -111,8 +111,10 @@ static void gate_gradient(const Ctx *ctx, const stored *pre, Tensor dy, stored *
 
 /* dpre of dy, which may be the first half of dpre's columns. */
 static void gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
-    PRIMITIVE (ctx, "up gradient", ACTIVATION) up_gradient(ctx, pre.data, dy, dpre.data);
-    PRIMITIVE (ctx, "SiLU gradient", ACTIVATION) gate_gradient(ctx, pre.data, dy, dpre.data);
+    PRIMITIVE (ctx, "up gradient", ACTIVATION, torch_call("aten::mul"))
+        up_gradient(ctx, pre.data, dy, dpre.data);
+    PRIMITIVE (ctx, "SiLU gradient", ACTIVATION, torch_call("aten::silu_backward"), &dpre)
+        gate_gradient(ctx, pre.data, dy, dpre.data);
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l);
@@ -123,8 +125,10 @@ static Status gated_forward(Ctx *ctx, const LinearForward *l) {
     TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
     LinearForward plain = linear_ungated(l, pre);
     TRY(forward(ctx, &plain));
-    PRIMITIVE (ctx, "SiLU", ACTIVATION) silu_gate(ctx, pre.data, rows, width, l->y.data);
-    PRIMITIVE (ctx, "gate multiply", ACTIVATION) multiply_up(ctx, pre.data, rows, width, l->y.data);
+    PRIMITIVE (ctx, "SiLU", ACTIVATION, torch_call("aten::silu"), &l->y)
+        silu_gate(ctx, pre.data, rows, width, l->y.data);
+    PRIMITIVE (ctx, "gate multiply", ACTIVATION, torch_call("aten::mul"))
+        multiply_up(ctx, pre.data, rows, width, l->y.data);
     return OK;
 }
 
@@ -133,14 +137,15 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
     Gemm product = linear_product(l, pre, 0);
-    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "product", MATRIX, linear_torch(l)) TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
-        PRIMITIVE (ctx, "bias add", ELEMENTWISE)
+        PRIMITIVE (ctx, "bias add", ELEMENTWISE, torch_part("aten::addmm"))
             add_bias(ctx, l->bias.data, rows, width, pre.stride, pre.data);
     if (!tensor_empty(l->skip))
-        PRIMITIVE (ctx, "residual add", ELEMENTWISE) add_residual(ctx, l->skip.data, rows * width, l->y.data);
+        PRIMITIVE (ctx, "residual add", ELEMENTWISE, torch_call("aten::add"))
+            add_residual(ctx, l->skip.data, rows * width, l->y.data);
     if (l->activation != ACTIVATION_NONE)
-        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION)
+        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION, activation_torch(l->activation), &l->y)
             activate(ctx, l->activation, pre.data, rows * width, l->y.data);
     return OK;
 }
@@ -167,7 +172,7 @@ static void add_columns(const Ctx *ctx, const stored *x, int64_t rows, int64_t w
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
     Gemm product = linear_input_gradient(l, dpre, first);
-    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     gated_gradient(ctx, l->input->pre, first, l->dx);
     return OK;
 }
@@ -184,21 +189,23 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     }
     if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
-        PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION)
+        PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION,
+                   activation_gradient_torch(f->activation))
             activation_gradient(ctx, f->activation, f->pre.data, l->dy.data, rows * width, dpre.data);
     }
     Gemm weight_gradient = linear_weight_gradient(l, dpre);
     if (!tensor_empty(l->dweight))
-        PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &weight_gradient));
+        PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias))
-        PRIMITIVE (ctx, "bias gradient", ELEMENTWISE)
+        PRIMITIVE (ctx, "bias gradient", ELEMENTWISE, torch_call("aten::sum"))
             add_columns(ctx, dpre.data, rows, width, dpre.stride, l->dbias.data);
     if (tensor_empty(l->dx)) return OK;
     if (l->input && activation_gated(l->input->activation)) return gated_input_gradient(ctx, l, dpre);
     Gemm input_gradient = linear_input_gradient(l, dpre, l->dx);
-    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &input_gradient));
+    PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &input_gradient));
     if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION)
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION,
+                   activation_gradient_torch(l->input->activation))
             activation_gradient(ctx, l->input->activation, l->input->pre.data, l->dx.data,
                                 tensor_count(l->dx), l->dx.data);
     return OK;

@@ -224,7 +224,7 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
             return OK;
         }
     }
-    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     if (gated) return gated_gradient(ctx, l->input->pre, dx, l->dx);
     if (!l->input) return OK;
     return gradient_and_bias<T>(ctx, l->input->activation, l->dx, l->input->pre, l->dx, Tensor{});
@@ -241,7 +241,7 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
                                  active ? f->pre : Tensor{}, dpre, l->dbias));
     if (!tensor_empty(l->dweight)) {
         const Gemm product = linear_weight_gradient(l, dpre);
-        PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
+        PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     }
     return tensor_empty(l->dx) ? OK : input_gradient<T>(ctx, l, dpre);
 }

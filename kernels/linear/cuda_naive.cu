@@ -149,10 +149,10 @@ template <class T>
 static Status gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     int64_t count = tensor_count(dy), width = tensor_width(dy);
     bool packed = walks_in_packs(VECTOR<T>, {width, dy.stride}, {pre.data, dy.data, dpre.data});
-    PRIMITIVE (ctx, "up gradient", ACTIVATION)
+    PRIMITIVE (ctx, "up gradient", ACTIVATION, torch_call("aten::mul"))
         TRY(LAUNCH_ELEMENTS(ctx, up_gradient, T, packed, count, data_of<T>(pre), data_of<T>(dy), dy.stride,
                             count, width, data_of<T>(dpre)));
-    PRIMITIVE (ctx, "SiLU gradient", ACTIVATION)
+    PRIMITIVE (ctx, "SiLU gradient", ACTIVATION, torch_call("aten::silu_backward"), &dpre)
         TRY(LAUNCH_ELEMENTS(ctx, gate_gradient, T, packed, count, data_of<T>(pre), data_of<T>(dy), dy.stride,
                             count, width, data_of<T>(dpre)));
     return OK;
@@ -169,10 +169,10 @@ static Status gated_forward(Ctx *ctx, const LinearForward *l) {
     const LinearForward plain = linear_ungated(l, pre);
     TRY(forward<T>(ctx, &plain));
     bool packed = walks_in_packs(VECTOR<T>, {width}, {pre.data, l->y.data});
-    PRIMITIVE (ctx, "SiLU", ACTIVATION)
+    PRIMITIVE (ctx, "SiLU", ACTIVATION, torch_call("aten::silu"), &l->y)
         TRY(LAUNCH_ELEMENTS(ctx, silu_gate, T, packed, count, data_of<T>(pre), count, width,
                             data_of<T>(l->y)));
-    PRIMITIVE (ctx, "gate multiply", ACTIVATION)
+    PRIMITIVE (ctx, "gate multiply", ACTIVATION, torch_call("aten::mul"))
         TRY(LAUNCH_ELEMENTS(ctx, multiply_up, T, packed, count, data_of<T>(pre), count, width,
                             data_of<T>(l->y)));
     return OK;
@@ -184,21 +184,21 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     int64_t count = tensor_count(l->y), width = tensor_width(l->y);
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
     Gemm product = linear_product(l, pre, 0);
-    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "product", MATRIX, linear_torch(l)) TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias)) {
         bool packed = walks_in_packs(VECTOR<T>, {width, pre.stride}, {l->bias.data, pre.data});
-        PRIMITIVE (ctx, "bias add", ELEMENTWISE)
+        PRIMITIVE (ctx, "bias add", ELEMENTWISE, torch_part("aten::addmm"))
             TRY(LAUNCH_ELEMENTS(ctx, add_bias, T, packed, count, data_of<T>(l->bias), count, width,
                                 pre.stride, data_of<T>(pre)));
     }
     if (!tensor_empty(l->skip)) {
         bool packed = walks_in_packs(VECTOR<T>, {count}, {l->skip.data, l->y.data});
-        PRIMITIVE (ctx, "residual add", ELEMENTWISE)
+        PRIMITIVE (ctx, "residual add", ELEMENTWISE, torch_call("aten::add"))
             TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(l->y), data_of<T>(l->skip),
                                 count, data_of<T>(l->y)));
     }
     if (l->activation != ACTIVATION_NONE)
-        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION)
+        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION, activation_torch(l->activation), &l->y)
             TRY(launch_activation<T>(ctx, l->activation, pre, l->y));
     return OK;
 }
@@ -220,7 +220,7 @@ template <class T>
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
     Gemm product = linear_input_gradient(l, dpre, first);
-    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     return gated_gradient<T>(ctx, l->input->pre, first, l->dx);
 }
 
@@ -236,22 +236,25 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     }
     if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
-        PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION)
+        PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION,
+                   activation_gradient_torch(f->activation))
             TRY(launch_gradient<T>(ctx, f->activation, f->pre, l->dy, dpre));
     }
     Gemm weight_gradient = linear_weight_gradient(l, dpre);
     if (!tensor_empty(l->dweight))
-        PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &weight_gradient));
+        PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias)) {
         TRY(columns_take(ctx, dpre, &partials));
-        PRIMITIVE (ctx, "bias gradient", ELEMENTWISE) TRY(columns_add(ctx, dpre, partials, l->dbias));
+        PRIMITIVE (ctx, "bias gradient", ELEMENTWISE, torch_call("aten::sum"))
+            TRY(columns_add(ctx, dpre, partials, l->dbias));
     }
     if (tensor_empty(l->dx)) return OK;
     if (l->input && activation_gated(l->input->activation)) return gated_input_gradient<T>(ctx, l, dpre);
     Gemm input_gradient = linear_input_gradient(l, dpre, l->dx);
-    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &input_gradient));
+    PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &input_gradient));
     if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION)
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION,
+                   activation_gradient_torch(l->input->activation))
             TRY(launch_gradient<T>(ctx, l->input->activation, l->input->pre, l->dx, l->dx));
     return OK;
 }

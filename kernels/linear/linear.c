@@ -2,28 +2,36 @@
 
 #include "kernels/check.h"
 
+/* The names of an activation and of its gradient, here and in PyTorch; a gated one is two primitives. */
+static const struct {
+    const char *name, *gradient, *torch, *torch_gradient;
+} activations[ACTIVATION_COUNT] = {
+    [ACTIVATION_NONE] = {"identity", "identity gradient", NULL, NULL},
+    [ACTIVATION_GELU_TANH] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward"},
+    [ACTIVATION_GELU] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward"},
+    [ACTIVATION_RELU] = {"ReLU", "ReLU gradient", "aten::relu", "aten::threshold_backward"},
+    [ACTIVATION_TANH] = {"tanh", "tanh gradient", "aten::tanh", "aten::tanh_backward"},
+    [ACTIVATION_SWIGLU] = {"SwiGLU", "SwiGLU gradient", NULL, NULL},
+};
+
 const char *activation_name(Activation activation) {
-    switch (activation) {
-    case ACTIVATION_NONE: return "identity";
-    case ACTIVATION_GELU_TANH:
-    case ACTIVATION_GELU: return "GELU";
-    case ACTIVATION_RELU: return "ReLU";
-    case ACTIVATION_TANH: return "tanh";
-    case ACTIVATION_SWIGLU: return "SwiGLU";
-    }
-    return NULL;
+    return activations[activation].name;
 }
 
 const char *activation_gradient_name(Activation activation) {
-    switch (activation) {
-    case ACTIVATION_NONE: return "identity gradient";
-    case ACTIVATION_GELU_TANH:
-    case ACTIVATION_GELU: return "GELU gradient";
-    case ACTIVATION_RELU: return "ReLU gradient";
-    case ACTIVATION_TANH: return "tanh gradient";
-    case ACTIVATION_SWIGLU: return "SwiGLU gradient";
-    }
-    return NULL;
+    return activations[activation].gradient;
+}
+
+TorchName activation_torch(Activation activation) {
+    return torch_call(activations[activation].torch);
+}
+
+TorchName activation_gradient_torch(Activation activation) {
+    return torch_call(activations[activation].torch_gradient);
+}
+
+TorchName linear_torch(const LinearForward *l) {
+    return torch_call(tensor_empty(l->bias) ? "aten::mm" : "aten::addmm");
 }
 
 static Tensor elements_of(Tensor t, int part, int parts) {

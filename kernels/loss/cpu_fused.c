@@ -135,7 +135,7 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t
     Gemm product = gemm_forward(hidden, head, logits, bias ? 1 : 0);
     if (bias)
         PRIMITIVE (ctx, "bias", LOSS) fill_bias(ctx, l->bias, logits);
-    PRIMITIVE (ctx, "logits product", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "logits product", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     PRIMITIVE (ctx, training ? "softmax, loss, gradient" : "softmax, loss", LOSS) {
         double scale = scale_of(l);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
@@ -145,12 +145,14 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t
     }
     if (!training) return OK;
     if (bias)
-        PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS)
+        PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS, torch_call("aten::sum"))
             add_columns(ctx, logits, l->dbias.data);
     Gemm dhidden = gemm_dinput(logits, head, rows_of(l->dhidden, first, rows), 0);
-    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX) TRY(gemm(ctx, &dhidden));
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX, torch_call("aten::mm"))
+        TRY(gemm(ctx, &dhidden));
     Gemm dweight = gemm_dweight(logits, hidden, rows_of(l->dweight, 0, l->vocab), 1);
-    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX) TRY(gemm(ctx, &dweight));
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX, torch_call("aten::mm"))
+        TRY(gemm(ctx, &dweight));
     return OK;
 }
 

@@ -65,16 +65,20 @@ static Status loss_forward_cpu_naive(Ctx *ctx, const void *contract) {
         TRY(take(ctx, ARENA_SCRATCH, "loss.log_probabilities", l->losses.dtype, shape2(rows, padded),
                  &log_p));
     Gemm product = gemm_forward(l->hidden, vocab_rows(l, l->weight), log_p, 0);
-    PRIMITIVE (ctx, "logits product", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "logits product", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
-        PRIMITIVE (ctx, "bias add", LOSS) add_bias(ctx, l->bias.data, rows, l->vocab, padded, log_p.data);
-    PRIMITIVE (ctx, "log-softmax", LOSS) log_softmax(ctx, rows, l->vocab, padded, log_p.data);
-    PRIMITIVE (ctx, "pick", LOSS) pick(log_p.data, l->targets.data, rows, padded, l->losses.data);
+        PRIMITIVE (ctx, "bias add", LOSS, torch_call("aten::add"))
+            add_bias(ctx, l->bias.data, rows, l->vocab, padded, log_p.data);
+    PRIMITIVE (ctx, "log-softmax", LOSS, torch_call("aten::_log_softmax"))
+        log_softmax(ctx, rows, l->vocab, padded, log_p.data);
+    PRIMITIVE (ctx, "pick", LOSS, torch_part("aten::nll_loss_forward"), &l->losses)
+        pick(log_p.data, l->targets.data, rows, padded, l->losses.data);
     if (l->smoothing > 0)
-        PRIMITIVE (ctx, "smoothing", LOSS)
+        PRIMITIVE (ctx, "smoothing", LOSS, torch_call("aten::sum"))
             smooth(ctx, log_p.data, l->targets.data, rows, l->vocab, padded, (real)l->smoothing,
                    l->losses.data);
-    PRIMITIVE (ctx, "sum", LOSS) sum_scaled(l->losses.data, rows, scale_of(l), l->loss.data);
+    PRIMITIVE (ctx, "sum", LOSS, torch_part("aten::nll_loss_forward"))
+        sum_scaled(l->losses.data, rows, scale_of(l), l->loss.data);
     return OK;
 }
 SLOT(LOSS, FORWARD, CPU, NAIVE, STORED_DTYPE, loss_forward_cpu_naive);
@@ -119,22 +123,22 @@ static Status loss_backward_cpu_naive(Ctx *ctx, const void *contract) {
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
     Tensor dlogits; // (N, Vp)
     TRY(take(ctx, ARENA_SCRATCH, "loss.dlogits", l->hidden.dtype, shape2(rows, padded), &dlogits));
-    PRIMITIVE (ctx, "softmax", LOSS)
+    PRIMITIVE (ctx, "softmax", LOSS, torch_call("aten::_log_softmax_backward_data"))
         exponential(ctx, l->log_probabilities.data, rows, l->vocab, padded, dlogits.data);
-    PRIMITIVE (ctx, "subtract target", LOSS)
+    PRIMITIVE (ctx, "subtract target", LOSS, torch_part("aten::nll_loss_backward"))
         subtract_targets(l->targets.data, rows, padded, 1 - (real)l->smoothing, dlogits.data);
     if (l->smoothing > 0)
-        PRIMITIVE (ctx, "smoothing", LOSS)
+        PRIMITIVE (ctx, "smoothing", LOSS, torch_call("aten::sum"))
             subtract_all(ctx, rows, l->vocab, padded, (real)l->smoothing / (real)l->vocab, dlogits.data);
-    PRIMITIVE (ctx, "scale", LOSS)
+    PRIMITIVE (ctx, "scale", LOSS, torch_part("aten::nll_loss_backward"))
         scale_rows(ctx, l->targets.data, rows, l->vocab, padded, scale_of(l), dlogits.data);
     if (!tensor_empty(l->dbias))
-        PRIMITIVE (ctx, "bias gradient", LOSS)
+        PRIMITIVE (ctx, "bias gradient", LOSS, torch_call("aten::sum"))
             add_columns(ctx, dlogits.data, rows, l->vocab, padded, l->dbias.data);
     Gemm hidden_gradient = gemm_dinput(dlogits, vocab_rows(l, l->weight), l->dhidden, 0);
-    PRIMITIVE (ctx, "hidden gradient", MATRIX) TRY(gemm(ctx, &hidden_gradient));
+    PRIMITIVE (ctx, "hidden gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &hidden_gradient));
     Gemm weight_gradient = gemm_dweight(tensor_columns(dlogits, 0, l->vocab), l->hidden, l->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &weight_gradient));
+    PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &weight_gradient));
     return OK;
 }
 SLOT(LOSS, BACKWARD, CPU, NAIVE, STORED_DTYPE, loss_backward_cpu_naive);

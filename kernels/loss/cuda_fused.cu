@@ -281,7 +281,7 @@ Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
                        data_of<const float>(l->count),
                        data_of<const T>(l->bias),
                        (float)l->smoothing};
-    PRIMITIVE (ctx, "logits product", MATRIX) {
+    PRIMITIVE (ctx, "logits product", MATRIX, torch_call("aten::mm")) {
         const Gemm product = gemm_forward(hidden, l->weight, logits, 0);
         TRY(gemm(ctx, &product));
     }
@@ -298,11 +298,11 @@ Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
         PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS)
             TRY(columns_add(ctx, logits, partials, l->dbias));
     }
-    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX) {
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX, torch_call("aten::mm")) {
         const Gemm product = gemm_dinput(logits, l->weight, rows_from(l->dhidden, first, rows), 0);
         TRY(gemm(ctx, &product));
     }
-    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX) {
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX, torch_call("aten::mm")) {
         const Gemm product = gemm_dweight(logits, hidden, l->dweight, 1);
         TRY(gemm(ctx, &product));
     }

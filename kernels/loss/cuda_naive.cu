@@ -98,24 +98,24 @@ static Status loss_forward_cuda_naive(Ctx *ctx, const void *contract) {
         TRY(take(ctx, ARENA_SCRATCH, "loss.log_probabilities", F32, shape2(rows, padded), &log_p));
     Gemm product = gemm_forward(l->hidden, vocab_rows(l, l->weight), log_p, 0);
     bool packed = walks_in_packs(VECTOR<float>, {padded}, {log_p.data});
-    PRIMITIVE (ctx, "logits product", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "logits product", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
-        PRIMITIVE (ctx, "bias add", LOSS)
+        PRIMITIVE (ctx, "bias add", LOSS, torch_call("aten::add"))
             DISPATCH_FLOAT(ctx->dtype, T,
                            TRY(LAUNCH(ctx, add_bias<T>, grid_stride_blocks(ctx, rows * l->vocab, 256), 256, 0,
                                       data_of<T>(l->bias), rows, l->vocab, padded, data_of<float>(log_p))));
-    PRIMITIVE (ctx, "log-softmax", LOSS)
+    PRIMITIVE (ctx, "log-softmax", LOSS, torch_call("aten::_log_softmax"))
         TRY(LAUNCH_PACKED(ctx, log_softmax, float, packed, (unsigned)rows, THREADS, l->vocab, padded,
                           data_of<float>(log_p)));
-    PRIMITIVE (ctx, "pick", LOSS)
+    PRIMITIVE (ctx, "pick", LOSS, torch_part("aten::nll_loss_forward"), &l->losses)
         TRY(LAUNCH(ctx, pick, grid_stride_blocks(ctx, rows, 256), 256, 0, data_of<float>(log_p),
                    data_of<int32_t>(l->targets), rows, padded, data_of<float>(l->losses)));
     if (l->smoothing > 0)
-        PRIMITIVE (ctx, "smoothing", LOSS)
+        PRIMITIVE (ctx, "smoothing", LOSS, torch_call("aten::sum"))
             TRY(LAUNCH(ctx, smooth, (unsigned)rows, THREADS, 0, data_of<float>(log_p),
                        data_of<int32_t>(l->targets), l->vocab, padded, (float)l->smoothing,
                        data_of<float>(l->losses)));
-    PRIMITIVE (ctx, "sum", LOSS)
+    PRIMITIVE (ctx, "sum", LOSS, torch_part("aten::nll_loss_forward"))
         TRY(LAUNCH(ctx, sum_scaled, 1, SUM_THREADS, 0, data_of<float>(l->losses), rows, l->scale,
                    data_of<float>(l->count), data_of<float>(l->loss)));
     return OK;
@@ -180,16 +180,16 @@ static Status logits_gradient(Ctx *ctx, const Loss *l, Tensor dlogits) {
     const float *log_p = data_of<float>(l->log_probabilities);
     T *gradient = data_of<T>(dlogits);
     bool packed = walks_in_packs(VECTOR<T>, {padded}, {log_p, gradient});
-    PRIMITIVE (ctx, "softmax", LOSS)
+    PRIMITIVE (ctx, "softmax", LOSS, torch_call("aten::_log_softmax_backward_data"))
         TRY(LAUNCH_ELEMENTS(ctx, exponential, T, packed, count, log_p, count, gradient));
-    PRIMITIVE (ctx, "subtract target", LOSS)
+    PRIMITIVE (ctx, "subtract target", LOSS, torch_part("aten::nll_loss_backward"))
         TRY(LAUNCH(ctx, subtract_targets<T>, grid_stride_blocks(ctx, rows, 256), 256, 0, log_p, targets, rows,
                    padded, (float)l->smoothing, gradient));
     if (l->smoothing > 0)
-        PRIMITIVE (ctx, "smoothing", LOSS)
+        PRIMITIVE (ctx, "smoothing", LOSS, torch_call("aten::sum"))
             TRY(LAUNCH_ELEMENTS(ctx, subtract_all, T, packed, count, (float)(l->smoothing / (double)l->vocab),
                                 count, gradient));
-    PRIMITIVE (ctx, "scale", LOSS)
+    PRIMITIVE (ctx, "scale", LOSS, torch_part("aten::nll_loss_backward"))
         TRY(LAUNCH_ELEMENTS(ctx, scale_rows, T, packed, count, targets, count, padded, l->scale,
                             data_of<float>(l->count), gradient));
     return OK;
@@ -205,12 +205,13 @@ static Status loss_backward_cuda_naive(Ctx *ctx, const void *contract) {
     if (!tensor_empty(l->dbias)) {
         Tensor columns = tensor_columns(dlogits, 0, l->vocab), partials;
         TRY(columns_take(ctx, columns, &partials));
-        PRIMITIVE (ctx, "bias gradient", LOSS) TRY(columns_add(ctx, columns, partials, l->dbias));
+        PRIMITIVE (ctx, "bias gradient", LOSS, torch_call("aten::sum"))
+            TRY(columns_add(ctx, columns, partials, l->dbias));
     }
     Gemm hidden_gradient = gemm_dinput(dlogits, vocab_rows(l, l->weight), l->dhidden, 0);
-    PRIMITIVE (ctx, "hidden gradient", MATRIX) TRY(gemm(ctx, &hidden_gradient));
+    PRIMITIVE (ctx, "hidden gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &hidden_gradient));
     Gemm weight_gradient = gemm_dweight(tensor_columns(dlogits, 0, l->vocab), l->hidden, l->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &weight_gradient));
+    PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &weight_gradient));
     return OK;
 }
 SLOT(LOSS, BACKWARD, CUDA, NAIVE, F32, loss_backward_cuda_naive<float>);

@@ -18,7 +18,7 @@ static void copy_in(Ctx *ctx, Tensor view, Tensor rows) {
     int64_t width = tensor_width(view);
     real *to = rows.data;
     if (view.data == to) return;
-    PRIMITIVE (ctx, "copy", MEMORY)
+    PRIMITIVE (ctx, "copy", MEMORY, torch_call("aten::copy_"))
         EACH (ctx, i, tensor_rows(view), width)
             for (int64_t c = 0; c < width; c++) to[i * width + c] = load(stored_row(view, i)[c]);
 }
@@ -27,7 +27,7 @@ static void copy_out(Ctx *ctx, Tensor rows, Tensor view) {
     int64_t width = tensor_width(view);
     const real *from = rows.data;
     if (view.data == from) return;
-    PRIMITIVE (ctx, "copy", MEMORY)
+    PRIMITIVE (ctx, "copy", MEMORY, torch_call("aten::copy_"))
         EACH (ctx, i, tensor_rows(view), width)
             for (int64_t c = 0; c < width; c++) stored_row(view, i)[c] = store(from[i * width + c]);
 }
@@ -94,23 +94,26 @@ static void multiply_rows(const Ctx *ctx, const real *x, const stored *weight, i
 }
 
 static void layer_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
+    const TorchName torch = norm_torch(ctx, n);
     int64_t rows = tensor_rows(r), width = tensor_width(r);
-    PRIMITIVE (ctx, "mean", NORMALIZATION) row_mean(ctx, r.data, rows, width, n->mean.data);
-    PRIMITIVE (ctx, "variance", NORMALIZATION)
+    PRIMITIVE (ctx, "mean", NORMALIZATION, torch, &n->mean) row_mean(ctx, r.data, rows, width, n->mean.data);
+    PRIMITIVE (ctx, "variance", NORMALIZATION, torch, &n->rstd)
         row_rstd(ctx, r.data, n->mean.data, (real)n->eps, rows, width, n->rstd.data);
-    PRIMITIVE (ctx, "normalize", NORMALIZATION)
+    PRIMITIVE (ctx, "normalize", NORMALIZATION, torch, &n->y)
         normalize(ctx, r.data, n->mean.data, n->rstd.data, rows, width, y.data);
-    PRIMITIVE (ctx, "scale and shift", NORMALIZATION)
+    PRIMITIVE (ctx, "scale and shift", NORMALIZATION, torch)
         scale_and_shift(ctx, n->weight.data, n->bias.data, rows, width, y.data);
 }
 
 static void rms_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
+    const TorchName torch = norm_torch(ctx, n);
     int64_t rows = tensor_rows(r), width = tensor_width(r);
-    PRIMITIVE (ctx, "mean square", NORMALIZATION)
+    PRIMITIVE (ctx, "mean square", NORMALIZATION, torch, &n->rstd)
         row_root(ctx, r.data, (real)n->eps, rows, width, n->rstd.data);
-    PRIMITIVE (ctx, "normalize", NORMALIZATION)
+    PRIMITIVE (ctx, "normalize", NORMALIZATION, torch, &n->y)
         divide_by_root(ctx, r.data, n->rstd.data, rows, width, y.data);
-    PRIMITIVE (ctx, "scale", NORMALIZATION) multiply_rows(ctx, y.data, n->weight.data, rows, width, y.data);
+    PRIMITIVE (ctx, "scale", NORMALIZATION, torch)
+        multiply_rows(ctx, y.data, n->weight.data, rows, width, y.data);
 }
 
 static void drop_samples(const Ctx *ctx, const NormForward *n, const stored *x, int64_t rows, int64_t width,
@@ -127,12 +130,13 @@ static void drop_samples(const Ctx *ctx, const NormForward *n, const stored *x, 
 static void drop(Ctx *ctx, const NormForward *n, Tensor x, Tensor y) {
     int64_t rows = tensor_rows(x), width = tensor_width(x);
     if (dropout_on(&n->dropout)) {
-        PRIMITIVE (ctx, "dropout", ELEMENTWISE)
+        PRIMITIVE (ctx, "dropout", ELEMENTWISE, torch_call("aten::native_dropout"))
             TYPED(dropout_apply)(ctx, &n->dropout, x.data, rows, width, y.data);
         x = y;
     }
     if (dropout_on(&n->depth))
-        PRIMITIVE (ctx, "stochastic depth", ELEMENTWISE) drop_samples(ctx, n, x.data, rows, width, y.data);
+        PRIMITIVE (ctx, "stochastic depth", ELEMENTWISE, torch_call("aten::mul"))
+            drop_samples(ctx, n, x.data, rows, width, y.data);
 }
 
 static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -145,7 +149,7 @@ static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
     if (norm_drops(n)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", n->x.dtype, r.shape, &added));
     if (skip) drop(ctx, n, n->skip, added);
     if (skip)
-        PRIMITIVE (ctx, "residual add", ELEMENTWISE)
+        PRIMITIVE (ctx, "residual add", ELEMENTWISE, torch_call("aten::add"), &n->r)
             residual_add(ctx, n->x.data, added.data, count, n->r.data);
     copy_in(ctx, skip ? n->r : n->x, r);
     (n->kind == NORM_RMS ? rms_norm : layer_norm)(ctx, n, r, y);
@@ -205,33 +209,36 @@ static Status norm_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const NormForward *f = b->forward;
     const int64_t count = tensor_count(f->x), width = tensor_width(f->weight), rows = count / width;
     const bool layer = f->kind == NORM_LAYER;
+    const TorchName torch = norm_torch(ctx, f);
     Rows s = {0};
     TRY(take_backward(ctx, b, &s));
     copy_in(ctx, tensor_empty(f->skip) ? f->x : f->r, s.r);
     copy_in(ctx, b->dy, s.dy);
     if (b->accumulate) copy_in(ctx, b->dr, s.dr);
-    PRIMITIVE (ctx, "normalize", NORMALIZATION) {
+    PRIMITIVE (ctx, "normalize", NORMALIZATION, torch) {
         if (layer)
             normalize(ctx, s.r.data, f->mean.data, f->rstd.data, rows, width, s.n.data);
         else
             divide_by_root(ctx, s.r.data, f->rstd.data, rows, width, s.n.data);
     }
-    PRIMITIVE (ctx, "multiply", NORMALIZATION) multiply(ctx, s.dy.data, s.n.data, count, s.product.data);
-    PRIMITIVE (ctx, "weight gradient", NORMALIZATION)
+    PRIMITIVE (ctx, "multiply", NORMALIZATION, torch)
+        multiply(ctx, s.dy.data, s.n.data, count, s.product.data);
+    PRIMITIVE (ctx, "weight gradient", NORMALIZATION, torch)
         add_columns(ctx, s.product.data, rows, width, b->dweight.data);
     if (layer)
-        PRIMITIVE (ctx, "bias gradient", NORMALIZATION)
+        PRIMITIVE (ctx, "bias gradient", NORMALIZATION, torch)
             add_columns(ctx, s.dy.data, rows, width, b->dbias.data);
-    PRIMITIVE (ctx, "scale", NORMALIZATION)
+    PRIMITIVE (ctx, "scale", NORMALIZATION, torch)
         multiply_rows(ctx, s.dy.data, f->weight.data, rows, width, s.g.data);
     if (layer)
-        PRIMITIVE (ctx, "mean", NORMALIZATION) row_mean(ctx, s.g.data, rows, width, s.g_mean.data);
-    PRIMITIVE (ctx, "multiply", NORMALIZATION) multiply(ctx, s.g.data, s.n.data, count, s.product.data);
-    PRIMITIVE (ctx, "mean", NORMALIZATION) row_mean(ctx, s.product.data, rows, width, s.gn_mean.data);
+        PRIMITIVE (ctx, "mean", NORMALIZATION, torch) row_mean(ctx, s.g.data, rows, width, s.g_mean.data);
+    PRIMITIVE (ctx, "multiply", NORMALIZATION, torch)
+        multiply(ctx, s.g.data, s.n.data, count, s.product.data);
+    PRIMITIVE (ctx, "mean", NORMALIZATION, torch) row_mean(ctx, s.product.data, rows, width, s.gn_mean.data);
     if (!tensor_empty(b->dr_sums))
-        PRIMITIVE (ctx, "column sums", NORMALIZATION)
+        PRIMITIVE (ctx, "column sums", NORMALIZATION, torch_call("aten::sum"))
             add_columns(ctx, s.dr.data, rows, width, b->dr_sums.data);
-    PRIMITIVE (ctx, "input gradient", NORMALIZATION) input_gradient(ctx, b, &s);
+    PRIMITIVE (ctx, "input gradient", NORMALIZATION, torch) input_gradient(ctx, b, &s);
     copy_out(ctx, s.dr, b->dr);
     if (norm_drops(f)) drop(ctx, f, b->dr, b->dskip);
     return OK;

@@ -313,7 +313,7 @@ Status backward(Ctx *ctx, const NormBackward *n) {
     const SumTargets targets =
         KIND == NORM_LAYER ? SumTargets{{data_of<float>(n->dweight), data_of<float>(n->dbias), dr_sums}}
                            : SumTargets{{data_of<float>(n->dweight), dr_sums}};
-    PRIMITIVE (ctx, "column sums", NORMALIZATION) {
+    PRIMITIVE (ctx, "column sums", NORMALIZATION, torch_call("aten::sum")) {
         TRY(partials_add(ctx, b.partials, blocks * heads, columns, targets));
     }
     return OK;

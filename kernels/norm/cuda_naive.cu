@@ -37,14 +37,14 @@ static Status copy(Ctx *ctx, Tensor from, int64_t from_stride, Tensor to, int64_
 template <class T>
 static Status gather(Ctx *ctx, Tensor view, Tensor dense) {
     if (tensor_dense(view)) return OK;
-    PRIMITIVE (ctx, "copy", MEMORY)
+    PRIMITIVE (ctx, "copy", MEMORY, torch_call("aten::copy_"))
         TRY(copy<T>(ctx, view, view.stride, dense, tensor_width(view), tensor_width(view)));
     return OK;
 }
 template <class T>
 static Status scatter(Ctx *ctx, Tensor dense, Tensor view) {
     if (tensor_dense(view)) return OK;
-    PRIMITIVE (ctx, "copy", MEMORY)
+    PRIMITIVE (ctx, "copy", MEMORY, torch_call("aten::copy_"))
         TRY(copy<T>(ctx, dense, tensor_width(view), view, view.stride, tensor_width(view)));
     return OK;
 }
@@ -185,15 +185,16 @@ static Status normalize_rows(Ctx *ctx, const NormForward *f, Tensor r, Tensor n)
 /* y of r, both (rows, C); n is scratch of that shape. */
 template <class T>
 static Status layer_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tensor y) {
+    const TorchName torch = norm_torch(ctx, f);
     int64_t rows = tensor_rows(r), width = tensor_width(r), count = tensor_count(r);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {r.data, f->weight.data, f->bias.data, y.data});
-    PRIMITIVE (ctx, "mean", NORMALIZATION)
+    PRIMITIVE (ctx, "mean", NORMALIZATION, torch, &f->mean)
         TRY(LAUNCH_ROWS(ctx, row_mean, T, packed, rows, data_of<T>(r), rows, width, data_of<float>(f->mean)));
-    PRIMITIVE (ctx, "variance", NORMALIZATION)
+    PRIMITIVE (ctx, "variance", NORMALIZATION, torch, &f->rstd)
         TRY(LAUNCH_ROWS(ctx, row_rstd, T, packed, rows, data_of<T>(r), data_of<float>(f->mean), rows, width,
                         f->eps, data_of<float>(f->rstd)));
-    PRIMITIVE (ctx, "normalize", NORMALIZATION) TRY(normalize_rows<T>(ctx, f, r, n));
-    PRIMITIVE (ctx, "scale and shift", NORMALIZATION)
+    PRIMITIVE (ctx, "normalize", NORMALIZATION, torch) TRY(normalize_rows<T>(ctx, f, r, n));
+    PRIMITIVE (ctx, "scale and shift", NORMALIZATION, torch, &f->y)
         TRY(LAUNCH_ELEMENTS(ctx, scale_and_shift, T, packed, count, data_of<float>(n), data_of<T>(f->weight),
                             data_of<T>(f->bias), count, width, data_of<T>(y)));
     return OK;
@@ -201,13 +202,14 @@ static Status layer_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Ten
 
 template <class T>
 static Status rms_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tensor y) {
+    const TorchName torch = norm_torch(ctx, f);
     int64_t rows = tensor_rows(r), width = tensor_width(r), count = tensor_count(r);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {r.data, f->weight.data, y.data});
-    PRIMITIVE (ctx, "mean square", NORMALIZATION)
+    PRIMITIVE (ctx, "mean square", NORMALIZATION, torch, &f->rstd)
         TRY(LAUNCH_ROWS(ctx, row_root, T, packed, rows, data_of<T>(r), rows, width, f->eps,
                         data_of<float>(f->rstd)));
-    PRIMITIVE (ctx, "normalize", NORMALIZATION) TRY(normalize_rows<T>(ctx, f, r, n));
-    PRIMITIVE (ctx, "scale", NORMALIZATION)
+    PRIMITIVE (ctx, "normalize", NORMALIZATION, torch) TRY(normalize_rows<T>(ctx, f, r, n));
+    PRIMITIVE (ctx, "scale", NORMALIZATION, torch, &f->y)
         TRY(LAUNCH_ELEMENTS(ctx, scale, T, packed, count, data_of<float>(n), data_of<T>(f->weight), count,
                             width, data_of<T>(y)));
     return OK;
@@ -231,12 +233,13 @@ template <class T>
 static Status drop_skip(Ctx *ctx, const NormForward *f, Tensor x, Tensor y) {
     int64_t count = tensor_count(x), width = tensor_width(x);
     if (dropout_on(&f->dropout)) {
-        PRIMITIVE (ctx, "dropout", ELEMENTWISE) TRY(dropout_apply(ctx, f->dropout, x, y));
+        PRIMITIVE (ctx, "dropout", ELEMENTWISE, torch_call("aten::native_dropout"))
+            TRY(dropout_apply(ctx, f->dropout, x, y));
         x = y;
     }
     if (!dropout_on(&f->depth)) return OK;
     bool packed = walks_in_packs(VECTOR<T>, {width}, {x.data, y.data});
-    PRIMITIVE (ctx, "stochastic depth", ELEMENTWISE)
+    PRIMITIVE (ctx, "stochastic depth", ELEMENTWISE, torch_call("aten::mul"))
         TRY(LAUNCH_ELEMENTS(ctx, drop_samples, T, packed, count, skip_mask(f), data_of<T>(x), count, width,
                             data_of<T>(y)));
     return OK;
@@ -254,7 +257,7 @@ static Status forward(Ctx *ctx, const NormForward *f) {
     if (norm_drops(f)) TRY(drop_skip<T>(ctx, f, f->skip, added));
     if (!tensor_empty(f->skip)) {
         bool packed = walks_in_packs(VECTOR<T>, {count}, {x.data, added.data, f->r.data});
-        PRIMITIVE (ctx, "residual add", ELEMENTWISE)
+        PRIMITIVE (ctx, "residual add", ELEMENTWISE, torch_call("aten::add"), &f->r)
             TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(x), data_of<T>(added), count,
                                 data_of<T>(f->r)));
         x = tensor_reshape(f->r, x.shape);
@@ -345,23 +348,27 @@ static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
 /* dweight += sum of dy * n;   dbias += sum of dy;   dr_sums += sum of dr, which has yet to be added to */
 template <class T>
 static Status parameter_gradients(Ctx *ctx, const NormBackward *b, bool packed, const Rows *s) {
+    const TorchName torch = norm_torch(ctx, b->forward);
     int64_t count = tensor_count(s->r);
-    PRIMITIVE (ctx, "normalize", NORMALIZATION) TRY(normalize_rows<T>(ctx, b->forward, s->r, s->n));
-    PRIMITIVE (ctx, "multiply", NORMALIZATION)
+    PRIMITIVE (ctx, "normalize", NORMALIZATION, torch) TRY(normalize_rows<T>(ctx, b->forward, s->r, s->n));
+    PRIMITIVE (ctx, "multiply", NORMALIZATION, torch)
         TRY(LAUNCH_ELEMENTS(ctx, multiply, T, packed, count, data_of<T>(s->dy), data_of<float>(s->n), count,
                             data_of<float>(s->product)));
-    PRIMITIVE (ctx, "weight gradient", NORMALIZATION)
+    PRIMITIVE (ctx, "weight gradient", NORMALIZATION, torch)
         TRY(columns_add(ctx, s->product, s->partials, b->dweight));
     if (!tensor_empty(b->dbias))
-        PRIMITIVE (ctx, "bias gradient", NORMALIZATION) TRY(columns_add(ctx, s->dy, s->partials, b->dbias));
+        PRIMITIVE (ctx, "bias gradient", NORMALIZATION, torch)
+            TRY(columns_add(ctx, s->dy, s->partials, b->dbias));
     if (!tensor_empty(b->dr_sums))
-        PRIMITIVE (ctx, "column sums", NORMALIZATION) TRY(columns_add(ctx, s->dr, s->partials, b->dr_sums));
+        PRIMITIVE (ctx, "column sums", NORMALIZATION, torch_call("aten::sum"))
+            TRY(columns_add(ctx, s->dr, s->partials, b->dr_sums));
     return OK;
 }
 
 template <class T>
 static Status backward(Ctx *ctx, const NormBackward *b) {
     const NormForward *f = b->forward;
+    const TorchName torch = norm_torch(ctx, f);
     Rows s = {};
     TRY(take_backward(ctx, b, &s));
     TRY(gather<T>(ctx, f->x, s.r));
@@ -372,17 +379,17 @@ static Status backward(Ctx *ctx, const NormBackward *b) {
     float *n = data_of<float>(s.n), *g = data_of<float>(s.g);
     float *g_mean = data_of<float>(s.g_mean), *gn_mean = data_of<float>(s.gn_mean);
     TRY(parameter_gradients<T>(ctx, b, packed, &s));
-    PRIMITIVE (ctx, "scale", NORMALIZATION)
+    PRIMITIVE (ctx, "scale", NORMALIZATION, torch)
         TRY(LAUNCH_ELEMENTS(ctx, multiply_rows, T, packed, count, data_of<T>(s.dy), data_of<T>(f->weight),
                             count, width, g));
     bool wide = width % VECTOR<float> == 0;
     if (g_mean)
-        PRIMITIVE (ctx, "mean", NORMALIZATION)
+        PRIMITIVE (ctx, "mean", NORMALIZATION, torch)
             TRY(LAUNCH_ROWS(ctx, row_mean, float, wide, rows, g, rows, width, g_mean));
-    PRIMITIVE (ctx, "mean", NORMALIZATION)
+    PRIMITIVE (ctx, "mean", NORMALIZATION, torch)
         TRY(LAUNCH_ROWS(ctx, row_mean_product, float, wide, rows, g, n, rows, width, gn_mean));
     Statistics statistics = {data_of<float>(f->rstd), g_mean, gn_mean};
-    PRIMITIVE (ctx, "input gradient", NORMALIZATION)
+    PRIMITIVE (ctx, "input gradient", NORMALIZATION, torch)
         TRY(LAUNCH_ELEMENTS(ctx, input_gradient, T, packed, count, n, g, statistics, count, width,
                             b->accumulate, data_of<T>(s.dr)));
     TRY(scatter<T>(ctx, s.dr, b->dr));

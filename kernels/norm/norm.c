@@ -59,6 +59,13 @@ static Status check_forward(const NormForward *n) {
     return check_dense("norm", "r", n->r, type, rows, width);
 }
 
+TorchName norm_torch(const Ctx *ctx, const NormForward *n) {
+    const bool layer = n->kind == NORM_LAYER;
+    if (ctx->pass == PASS_FORWARD)
+        return torch_part(layer ? "aten::native_layer_norm" : "aten::_fused_rms_norm");
+    return torch_part(layer ? "aten::native_layer_norm_backward" : "aten::_fused_rms_norm_backward");
+}
+
 Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved) {
     TRY(take_outputs(ctx, n, saved));
     TRY(check_forward(n));

@@ -71,6 +71,9 @@ CHECKED Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved);
 CHECKED Status norm_backward(Ctx *ctx, const NormBackward *n);
 
 /* Whether anything is dropped from the skip. */
+/* What PyTorch calls the parts of the naive form. */
+TorchName norm_torch(const Ctx *ctx, const NormForward *n);
+
 static inline bool norm_drops(const NormForward *n) {
     return dropout_on(&n->dropout) || dropout_on(&n->depth);
 }

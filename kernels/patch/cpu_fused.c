@@ -37,12 +37,12 @@ static void begin_row(const PatchForward *p, const PatchSizes *s, int64_t row) {
 static Status patch_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const PatchForward *p = contract;
     const PatchSizes s = patch_sizes(p);
-    PRIMITIVE (ctx, "unfold, positions", EMBEDDING) {
+    PRIMITIVE (ctx, "unfold, positions", EMBEDDING, torch_none(), &p->x) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t row = 0; row < s.batch * s.rows; row++) begin_row(p, &s, row);
     }
     Gemm product = gemm_forward(p->x, p->weight, p->y, 1);
-    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "product", MATRIX, torch_call("aten::addmm")) TRY(gemm(ctx, &product));
     return OK;
 }
 SLOT(PATCH, FORWARD, CPU, FUSED, STORED_DTYPE, patch_forward_cpu_fused);
@@ -76,7 +76,7 @@ static Status patch_backward_cpu_fused(Ctx *ctx, const void *contract) {
             sum_columns(p, &s, first, first + SLAB < s.outputs ? first + SLAB : s.outputs);
     }
     Gemm product = gemm_dweight(p->dy, p->forward->x, p->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     return OK;
 }
 SLOT(PATCH, BACKWARD, CPU, FUSED, STORED_DTYPE, patch_backward_cpu_fused);

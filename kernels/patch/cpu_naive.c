@@ -47,15 +47,19 @@ static Status patch_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const PatchSizes s = patch_sizes(p);
     Tensor values; // (B, H, W, channels)
     TRY(take(ctx, ARENA_SCRATCH, "patch.values", STORED_DTYPE, p->pixels.shape, &values));
-    PRIMITIVE (ctx, "normalize", ELEMENTWISE)
+    PRIMITIVE (ctx, "normalize", ELEMENTWISE, torch_call("aten::div"))
         normalize(ctx, p->pixels.data, tensor_count(values), p, s.channels, values.data);
-    PRIMITIVE (ctx, "unfold", MEMORY) unfold(ctx, values.data, &s, p->x.data);
+    PRIMITIVE (ctx, "unfold", MEMORY, torch_call("aten::im2col"), &p->x)
+        unfold(ctx, values.data, &s, p->x.data);
     Gemm product = gemm_forward(p->x, p->weight, p->y, 0);
-    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
-    PRIMITIVE (ctx, "bias add", ELEMENTWISE) add_bias(ctx, p->bias.data, &s, p->y.data);
+    PRIMITIVE (ctx, "product", MATRIX, torch_call("aten::addmm")) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "bias add", ELEMENTWISE, torch_part("aten::addmm"))
+        add_bias(ctx, p->bias.data, &s, p->y.data);
     if (s.first)
-        PRIMITIVE (ctx, "class token", MEMORY) add_token(p->token.data, &s, p->y.data);
-    PRIMITIVE (ctx, "position add", EMBEDDING) add_positions(ctx, p->position.data, &s, p->y.data);
+        PRIMITIVE (ctx, "class token", MEMORY, torch_call("aten::cat"))
+            add_token(p->token.data, &s, p->y.data);
+    PRIMITIVE (ctx, "position add", EMBEDDING, torch_call("aten::add"))
+        add_positions(ctx, p->position.data, &s, p->y.data);
     return OK;
 }
 SLOT(PATCH, FORWARD, CPU, NAIVE, STORED_DTYPE, patch_forward_cpu_naive);
@@ -87,11 +91,14 @@ static Status patch_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const PatchBackward *p = contract;
     const PatchSizes s = patch_sizes(p->forward);
     Gemm product = gemm_dweight(p->dy, p->forward->x, p->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
-    PRIMITIVE (ctx, "bias gradient", ELEMENTWISE) sum_bias(ctx, p->dy.data, &s, p->dbias.data);
+    PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "bias gradient", ELEMENTWISE, torch_call("aten::sum"))
+        sum_bias(ctx, p->dy.data, &s, p->dbias.data);
     if (s.first)
-        PRIMITIVE (ctx, "token sum", ELEMENTWISE) sum_token(ctx, p->dy.data, &s, p->dtoken.data);
-    PRIMITIVE (ctx, "position sum", ELEMENTWISE) sum_positions(ctx, p->dy.data, &s, p->dposition.data);
+        PRIMITIVE (ctx, "token sum", ELEMENTWISE, torch_call("aten::sum"))
+            sum_token(ctx, p->dy.data, &s, p->dtoken.data);
+    PRIMITIVE (ctx, "position sum", ELEMENTWISE, torch_call("aten::sum"))
+        sum_positions(ctx, p->dy.data, &s, p->dposition.data);
     return OK;
 }
 SLOT(PATCH, BACKWARD, CPU, NAIVE, STORED_DTYPE, patch_backward_cpu_naive);

@@ -45,7 +45,7 @@ Status forward(Ctx *ctx, const PatchForward *p) {
     const PatchSizes s = patch_sizes(p);
     const bool packed = walks_in_packs(VECTOR<T>, {s.size, s.outputs},
                                        {p->bias.data, p->token.data, p->position.data, p->x.data, p->y.data});
-    PRIMITIVE (ctx, "unfold, positions", EMBEDDING) {
+    PRIMITIVE (ctx, "unfold, positions", EMBEDDING, torch_none(), &p->x) {
         DISPATCH_PACK(packed, T, N,
                       TRY(LAUNCH_EARLY(ctx, (begin_rows<T, N>), (unsigned)(s.batch * s.rows), THREADS, 0,
                                        data_of<uint8_t>(p->pixels), pixel_scale(p), s, data_of<T>(p->bias),
@@ -53,7 +53,7 @@ Status forward(Ctx *ctx, const PatchForward *p) {
                                        data_of<T>(p->y))));
     }
     const Gemm product = gemm_forward(p->x, p->weight, p->y, 1);
-    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "product", MATRIX, torch_call("aten::addmm")) TRY(gemm(ctx, &product));
     return OK;
 }
 
@@ -97,7 +97,7 @@ Status backward(Ctx *ctx, const PatchBackward *p) {
                          {{data_of<float>(p->dbias)}}));
     }
     const Gemm product = gemm_dweight(p->dy, p->forward->x, p->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     return OK;
 }
 

@@ -60,18 +60,21 @@ static Status patch_forward_cuda_naive(Ctx *ctx, const void *contract) {
     Tensor values; // (B, H, W, channels)
     TRY(take(ctx, ARENA_SCRATCH, "patch.values", p->x.dtype, p->pixels.shape, &values));
     const bool packed = walks_in_packs(VECTOR<T>, {count}, {});
-    PRIMITIVE (ctx, "normalize", ELEMENTWISE)
+    PRIMITIVE (ctx, "normalize", ELEMENTWISE, torch_call("aten::div"))
         TRY(LAUNCH_ELEMENTS(ctx, normalize, T, packed, count, data_of<uint8_t>(p->pixels), pixel_scale(p),
                             count, s.channels, data_of<T>(values)));
-    PRIMITIVE (ctx, "unfold", MEMORY)
+    PRIMITIVE (ctx, "unfold", MEMORY, torch_call("aten::im2col"), &p->x)
         TRY(LAUNCH(ctx, unfold<T>, grid_stride_blocks(ctx, inputs, 256), 256, 0, data_of<T>(values), s,
                    inputs, data_of<T>(p->x)));
     const Gemm product = gemm_forward(p->x, p->weight, p->y, 0);
-    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
-    PRIMITIVE (ctx, "bias add", ELEMENTWISE) TRY(add<T>(ctx, p->bias, s, s.first, s.rows - s.first, p->y));
+    PRIMITIVE (ctx, "product", MATRIX, torch_call("aten::addmm")) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "bias add", ELEMENTWISE, torch_part("aten::addmm"))
+        TRY(add<T>(ctx, p->bias, s, s.first, s.rows - s.first, p->y));
     if (s.first)
-        PRIMITIVE (ctx, "class token", MEMORY) TRY(add<T>(ctx, p->token, s, 0, 1, p->y));
-    PRIMITIVE (ctx, "position add", EMBEDDING) TRY(add<T>(ctx, p->position, s, 0, s.rows, p->y));
+        PRIMITIVE (ctx, "class token", MEMORY, torch_call("aten::cat"))
+            TRY(add<T>(ctx, p->token, s, 0, 1, p->y));
+    PRIMITIVE (ctx, "position add", EMBEDDING, torch_call("aten::add"))
+        TRY(add<T>(ctx, p->position, s, 0, s.rows, p->y));
     return OK;
 }
 SLOT(PATCH, FORWARD, CUDA, NAIVE, F32, patch_forward_cuda_naive<float>);
@@ -81,13 +84,13 @@ static Status patch_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const PatchBackward *p = static_cast<const PatchBackward *>(contract);
     const PatchSizes s = patch_sizes(p->forward);
     const Gemm product = gemm_dweight(p->dy, p->forward->x, p->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
     /* Of a picture all rows as one, so that a column is one number of one row. */
     const Tensor pictures = tensor_reshape(p->dy, shape2(s.batch, s.rows * s.outputs));
     Tensor sums, partials; // (T, C): over the pictures
     TRY(take(ctx, ARENA_SCRATCH, "patch.sums", F32, p->dposition.shape, &sums));
     TRY(columns_take(ctx, pictures, &partials));
-    PRIMITIVE (ctx, "position sum", ELEMENTWISE) {
+    PRIMITIVE (ctx, "position sum", ELEMENTWISE, torch_call("aten::sum")) {
         TRY(ctx->device->fill(ctx->device, sums.data, 0, tensor_bytes(sums)));
         TRY(columns_add(ctx, pictures, partials, sums));
         TRY(columns_add(ctx, tensor_reshape(sums, shape2(1, tensor_count(sums))), partials, p->dposition));
@@ -97,10 +100,12 @@ static Status patch_backward_cuda_naive(Ctx *ctx, const void *contract) {
     patches.data = data_of<float>(sums) + s.first * s.outputs;
     if (s.first) {
         const Tensor row = tensor_view(sums.data, F32, shape2(1, s.outputs));
-        PRIMITIVE (ctx, "token sum", ELEMENTWISE) TRY(columns_add(ctx, row, partials, p->dtoken));
+        PRIMITIVE (ctx, "token sum", ELEMENTWISE, torch_call("aten::sum"))
+            TRY(columns_add(ctx, row, partials, p->dtoken));
     }
     TRY(columns_take(ctx, patches, &partials));
-    PRIMITIVE (ctx, "bias gradient", ELEMENTWISE) TRY(columns_add(ctx, patches, partials, p->dbias));
+    PRIMITIVE (ctx, "bias gradient", ELEMENTWISE, torch_call("aten::sum"))
+        TRY(columns_add(ctx, patches, partials, p->dbias));
     return OK;
 }
 SLOT(PATCH, BACKWARD, CUDA, NAIVE, F32, patch_backward_cuda_naive);

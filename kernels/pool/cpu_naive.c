@@ -19,9 +19,11 @@ static Status pool_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const PoolForward *p = contract;
     const int64_t *d = p->x.shape.d;
     if (p->kind == POOL_FIRST)
-        PRIMITIVE (ctx, "first rows", MEMORY) copy_first(p->x.data, d[0], d[1], d[2], p->y.data);
+        PRIMITIVE (ctx, "first rows", MEMORY, torch_call("aten::select"))
+            copy_first(p->x.data, d[0], d[1], d[2], p->y.data);
     else
-        PRIMITIVE (ctx, "mean", ELEMENTWISE) mean(p->x.data, d[0], d[1], d[2], p->y.data);
+        PRIMITIVE (ctx, "mean", ELEMENTWISE, torch_call("aten::mean"))
+            mean(p->x.data, d[0], d[1], d[2], p->y.data);
     return OK;
 }
 SLOT(POOL, FORWARD, CPU, NAIVE, STORED_DTYPE, pool_forward_cpu_naive);
@@ -42,9 +44,11 @@ static Status pool_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const PoolBackward *p = contract;
     const int64_t *d = p->dx.shape.d;
     if (p->forward->kind == POOL_FIRST)
-        PRIMITIVE (ctx, "first rows gradient", MEMORY) put_first(p->dy.data, d[0], d[1], d[2], p->dx.data);
+        PRIMITIVE (ctx, "first rows gradient", MEMORY, torch_call("aten::select_backward"))
+            put_first(p->dy.data, d[0], d[1], d[2], p->dx.data);
     else
-        PRIMITIVE (ctx, "mean gradient", ELEMENTWISE) spread(p->dy.data, d[0], d[1], d[2], p->dx.data);
+        PRIMITIVE (ctx, "mean gradient", ELEMENTWISE, torch_call("aten::div"))
+            spread(p->dy.data, d[0], d[1], d[2], p->dx.data);
     return OK;
 }
 SLOT(POOL, BACKWARD, CPU, NAIVE, STORED_DTYPE, pool_backward_cpu_naive);

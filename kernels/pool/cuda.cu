@@ -45,12 +45,17 @@ static Category category_of(const PoolForward *p) {
     return p->kind == POOL_FIRST ? CATEGORY_MEMORY : CATEGORY_ELEMENTWISE;
 }
 
+static TorchName torch_of(const PoolForward *p, bool forward) {
+    if (p->kind == POOL_FIRST) return torch_call(forward ? "aten::select" : "aten::select_backward");
+    return torch_call(forward ? "aten::mean" : "aten::div");
+}
+
 template <class T>
 static Status pool_forward_cuda(Ctx *ctx, const void *contract) {
     const PoolForward *p = static_cast<const PoolForward *>(contract);
     const int64_t count = tensor_count(p->y), width = tensor_width(p->y), rows = p->x.shape.d[1];
     const bool packed = walks_in_packs(VECTOR<T>, {width}, {p->x.data, p->y.data});
-    PRIMITIVE_OF (ctx, ctx->pass, name_of(p, true), category_of(p))
+    PRIMITIVE_OF (ctx, ctx->pass, name_of(p, true), category_of(p), torch_of(p, true))
         TRY(LAUNCH_ELEMENTS(ctx, mean_rows, T, packed, count, data_of<T>(p->x),
                             p->kind == POOL_FIRST ? 1 : rows, rows, count, width, data_of<T>(p->y)));
     return OK;
@@ -65,7 +70,8 @@ static Status pool_backward_cuda(Ctx *ctx, const void *contract) {
     const PoolBackward *p = static_cast<const PoolBackward *>(contract);
     const int64_t count = tensor_count(p->dx), width = tensor_width(p->dx), rows = p->dx.shape.d[1];
     const bool packed = walks_in_packs(VECTOR<T>, {width}, {p->dy.data, p->dx.data});
-    PRIMITIVE_OF (ctx, ctx->pass, name_of(p->forward, false), category_of(p->forward))
+    PRIMITIVE_OF (ctx, ctx->pass, name_of(p->forward, false), category_of(p->forward),
+                  torch_of(p->forward, false))
         TRY(LAUNCH_ELEMENTS(ctx, spread_rows, T, packed, count, data_of<T>(p->dy),
                             p->forward->kind == POOL_FIRST ? 1 : rows, rows, count, width,
                             data_of<T>(p->dx)));

@@ -1,7 +1,5 @@
 #include "tasks/chat/chat_template.h"
 
-#include "base/memory.h"
-
 #include <string.h>
 
 const char *chat_role_name(ChatRole role) {
@@ -48,10 +46,14 @@ static const struct {
     const char *name, *source;
 } forms[] = {{"chatml", chatml}, {"llama3", llama3}, {"zephyr", zephyr}, {"mistral", mistral}};
 
+const char *chat_template_named(const char *name) {
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(name, forms[i].name) == 0) return forms[i].source;
+    return NULL;
+}
+
 static Status find_source(const Tokenizer *tokenizer, const char *name, const char **source) {
-    *source = *name ? NULL : tokenizer_chat_template(tokenizer);
-    for (size_t i = 0; *name && i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(name, forms[i].name) == 0) *source = forms[i].source;
+    *source = *name ? chat_template_named(name) : tokenizer_chat_template(tokenizer);
     if (*source) return OK;
     if (*name)
         return fail(ERROR_USAGE,

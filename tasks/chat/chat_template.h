@@ -32,6 +32,7 @@ typedef struct {
  *
  * ERROR_USAGE where there is none; ERROR_FORMAT as jinja_compile. */
 CHECKED Status chat_template_open(const Tokenizer *tokenizer, const char *name, ChatTemplate *chat);
+const char *chat_template_named(const char *name); // its source, or NULL
 /* From a template's source. */
 CHECKED Status chat_template_compile(const Tokenizer *tokenizer, const char *source, ChatTemplate *chat);
 void chat_template_free(ChatTemplate *chat); // an all-zero one is fine

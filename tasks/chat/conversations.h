@@ -15,9 +15,10 @@ typedef struct ConversationSource ConversationSource;
 typedef struct {
     const char *path;     // a file, a pattern or a folder
     Tokenizer *tokenizer; // used while opening, never kept
-    const char *template; // as chat_open's name
-    int64_t seq;          // inputs of a row: of a longer conversation the end is cut off
-    bool packed;          // a row has as many conversations as fit (tasks/chat/packing.h)
+    const char
+        *template; // as chat_open's name; one that is named becomes the tokenizer's, to be saved with it
+    int64_t seq;   // inputs of a row: of a longer conversation the end is cut off
+    bool packed;   // a row has as many conversations as fit (tasks/chat/packing.h)
 } ConversationOptions;
 
 /* What was read. */

@@ -2,6 +2,7 @@
 
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "tasks/chat/chat_json.h"
 #include "tasks/text/infer.h"
 #include "data/end_tokens.h"
@@ -15,6 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A line. */
 typedef struct {
@@ -34,6 +36,7 @@ typedef struct {
     TokenList tokens;
     Prompt *prompts; // (count) the shortest first
     int64_t count, room;
+    bool said; // that a key was passed over
     Ctx ctx;
     Transformer model;
     BatchGenerator generator;
@@ -53,9 +56,26 @@ static Status read_text(Job *job, const json_t *object) {
     return stream_text_prompt(job->session->tokenizer, &text, &job->tokens);
 }
 
+/* What a line asks for and nobody does is said, once. */
+static void say_unknown(Job *job, const json_t *object) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        if (job->said || strcmp(key, "prompt") == 0 || strcmp(key, "messages") == 0) continue;
+        char name[64];
+        snprintf(name, sizeof name, "%s", key);
+        utf8_tame(name, (int64_t)strlen(name), false);
+        fprintf(stderr,
+                "(\"prompt\" and \"messages\" are read of a line; others, as \"%s\", are passed over)\n",
+                name);
+        job->said = true;
+    }
+}
+
 static Status read_prompt(void *context, const json_t *object) {
     Job *job = context;
     int64_t first = job->tokens.count, most = job->session->config.context;
+    say_unknown(job, object);
     TRY(json_object_get(object, "messages") ? read_messages(job, object) : read_text(job, object));
     int64_t length = job->tokens.count - first;
     if (length >= most)

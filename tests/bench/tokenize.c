@@ -1,6 +1,5 @@
 /* tokenize FOLDER [special]: the ids of texts, for tests/peers/tokens.py. Reads a text as a JSON string from
  * each line, and answers with its ids. tokenize save FOLDER TO: writes the tokenizer's files into TO. */
-#include "base/memory.h"
 #include "data/tokenizer.h"
 
 #include <jansson.h>

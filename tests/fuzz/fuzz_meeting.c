@@ -1,7 +1,6 @@
 /* What comes to the port on which rank 0 waits for the others: connections that say these bytes, a piece at a
  * time. The first two bytes, of eight and eight bits, say how long each connection's share is. Sockets and
  * time are the fuzzer's (--wrap). Whoever is welcomed has said what a rank of this run says. */
-#include "base/memory.h"
 #include "comm/rendezvous_internal.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,5 @@
 /* Data from an input of scratch_unpack: texts, compressed or not, JSON lines with a text under "text", or
  * token shards. A text is tokenized in memory and into a kept shard, which is read back the same. */
-#include "base/memory.h"
 #include "data/tokens.h"
 #include "tests/fuzz/fuzz.h"
 

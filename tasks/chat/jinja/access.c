@@ -157,10 +157,9 @@ Status jinja_slice(JinjaRun *run, JinjaValue value, const JinjaValue bounds[3], 
     int64_t step = 1, whole;
     bool fits = has_indices(value);
     if (value.kind == VALUE_UNDEFINED) return no_attributes(run, value, "a slice");
-    *result = jinja_undefined("a slice");
     for (int i = 0; i < 3; i++)
         fits = fits && (bounds[i].kind == VALUE_NONE || jinja_whole(bounds[i], &whole));
-    if (!fits) return OK;
+    if (!fits) return jinja_error(run, "a %s has no slice with these bounds", jinja_kind_name(value.kind));
     jinja_whole(bounds[2], bounds[2].kind == VALUE_NONE ? &whole : &step);
     if (step == 0) return jinja_error(run, "a slice's step is zero");
     int64_t count = value.kind == VALUE_STRING ? jinja_characters(value) : value.list->count;

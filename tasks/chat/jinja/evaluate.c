@@ -1,6 +1,5 @@
 /* What an expression's value is. */
 #include "tasks/chat/jinja/run.h"
-#include "tasks/chat/jinja/text.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* Functions and tests. */
 #include "tasks/chat/jinja/run.h"
-#include "tasks/chat/jinja/text.h"
 
 #include <string.h>
 

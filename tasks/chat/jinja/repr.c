@@ -1,5 +1,4 @@
 /* Values as text: Python's str() and repr(). */
-#include "base/memory.h"
 #include "tasks/chat/jinja/text.h"
 #include "tasks/chat/jinja/value.h"
 

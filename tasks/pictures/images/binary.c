@@ -1,6 +1,5 @@
 /* Pictures in files of many: IDX of the MNIST family, and CIFAR-10 and CIFAR-100. They are read into memory
  * at once, compressed or not. */
-#include "base/checked.h"
 #include "base/files.h"
 #include "base/gzip.h"
 #include "base/memory.h"
