@@ -25,6 +25,19 @@ typedef enum {
     CATEGORY_COUNT
 } Category;
 
+/* What ranks do together. A scatter and a spread only begin, and a sum adds what has come: no rank waits in those
+ * for another. */
+typedef enum {
+    TRAFFIC_NONE,
+    TRAFFIC_ALL_REDUCE,
+    TRAFFIC_REDUCE_SCATTER,
+    TRAFFIC_ALL_GATHER,
+    TRAFFIC_SCATTER,
+    TRAFFIC_SUM,
+    TRAFFIC_SPREAD,
+    TRAFFIC_COUNT
+} Traffic;
+
 /* The least work that a contract demands, whatever the form: what a perfect kernel would do. */
 typedef struct {
     double flops; // 2 for a multiply-add; causal attention counts its triangle

@@ -6,9 +6,14 @@ static bool is_cut(const Ctx *ctx, const Exchange *e) {
     return op_form(ctx, OP_COMM, e->whole.dtype) == FORM_FUSED && !e->all;
 }
 
+/* What is only begun has a name of its own: no rank waits in it for another. */
+static bool begins(const Exchange *e) {
+    return e->comm->posts && e->lane == LANE_SIDE;
+}
+
 /* What is not `checked` was where it was made. */
-static Status run(Ctx *ctx, const Exchange *e, Pass pass, const char *name, Work work, Tensor result,
-                  bool checked) {
+static Status run(Ctx *ctx, const Exchange *e, Pass pass, Traffic traffic, const char *name, Work work,
+                  Tensor result, bool checked) {
     TRY(check_present("comm", "whole", e->whole));
     ctx->call = name;
     Call call = {.operation = OP_COMM,
@@ -17,7 +22,8 @@ static Status run(Ctx *ctx, const Exchange *e, Pass pass, const char *name, Work
                      pass == PASS_UPDATE ? ctx->dtype : e->whole.dtype, // squares are fp64 in every model
                  .contract = e,
                  .inputs = {e->whole},
-                 .work = work};
+                 .work = work,
+                 .traffic = traffic};
     if (checked) call.outputs[0] = (Output){"result", result};
     return op_run(ctx, &call);
 }
@@ -31,24 +37,26 @@ static Work work_of(const Exchange *e, Tensor result, int times) {
 Status exchange_gradients(Ctx *ctx, const Exchange *e) {
     bool cut = is_cut(ctx, e);
     Tensor result = cut ? comm_piece(e->comm, e->whole) : e->whole;
-    return run(ctx, e, PASS_BACKWARD, e->all ? "losses" : "gradients", work_of(e, result, cut ? 1 : 2),
-               result, !e->all);
+    Traffic traffic = !cut ? TRAFFIC_ALL_REDUCE : begins(e) ? TRAFFIC_SCATTER : TRAFFIC_REDUCE_SCATTER;
+    return run(ctx, e, PASS_BACKWARD, traffic, e->all ? "losses" : "gradients",
+               work_of(e, result, cut ? 1 : 2), result, !e->all);
 }
 
 Status exchange_sums(Ctx *ctx, const Exchange *e) {
     Exchange came = *e;
     Tensor piece = comm_piece(e->comm, e->whole);
     came.came = true;
-    return run(ctx, &came, PASS_BACKWARD, "sums",
+    return run(ctx, &came, PASS_BACKWARD, TRAFFIC_SUM, "sums",
                (Work){.bytes = (double)tensor_bytes(piece) * (e->comm->size + 1)}, piece, true);
 }
 
 Status exchange_weights(Ctx *ctx, const Exchange *e) {
-    return run(ctx, e, PASS_FORWARD, "weights", work_of(e, e->whole, 1), e->whole, true);
+    Traffic traffic = begins(e) ? TRAFFIC_SPREAD : TRAFFIC_ALL_GATHER;
+    return run(ctx, e, PASS_FORWARD, traffic, "weights", work_of(e, e->whole, 1), e->whole, true);
 }
 
 Status exchange_squares(Ctx *ctx, const Exchange *e) {
-    return run(ctx, e, PASS_UPDATE, "squares", work_of(e, e->whole, 2), e->whole, false);
+    return run(ctx, e, PASS_UPDATE, TRAFFIC_ALL_REDUCE, "squares", work_of(e, e->whole, 2), e->whole, false);
 }
 
 /* ---- the forms ---- */
@@ -67,11 +75,6 @@ SLOT(COMM, UPDATE, CPU, NAIVE, BF16, exchange_reduce);
 SLOT(COMM, UPDATE, CPU, NAIVE, F64, exchange_reduce);
 SLOT(COMM, UPDATE, CPU, FUSED, F32, exchange_reduce);
 SLOT(COMM, UPDATE, CPU, FUSED, BF16, exchange_reduce);
-
-/* What is only begun has a name of its own: no rank waits in it for another. */
-static bool begins(const Exchange *e) {
-    return e->comm->posts && e->lane == LANE_SIDE;
-}
 
 Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;

@@ -87,6 +87,7 @@ typedef struct Call {
      * profile prints. What the contract has none of stays empty. */
     Tensor inputs[CALL_INPUTS];
     Work work;
+    Traffic traffic;              // of OP_COMM
     Output outputs[CALL_OUTPUTS]; // ends at an empty tensor; checked and hashed after the call
 } Call;
 

@@ -28,6 +28,7 @@ static Status compute(Ctx *ctx, const Call *call, OpFunction run) {
         Record record = record_of(ctx, RECORD_OPERATION, ctx->pass, NULL);
         record.category = operation_category(call->operation);
         record.work = call->work;
+        record.traffic = call->traffic;
         record_begin(ctx->recorder, &record);
         record_call(ctx->recorder, call);
     }
@@ -116,6 +117,10 @@ bool scope_begin_phase(Ctx *ctx, Phase phase) {
 
 bool scope_begin_part(Ctx *ctx, const char *name) {
     return scope_begin(ctx, SCOPE_PART, PHASE_OTHER, name);
+}
+
+bool scope_begin_host(Ctx *ctx, const char *name) {
+    return scope_begin(ctx, SCOPE_HOST, PHASE_OTHER, name);
 }
 
 bool scope_end(Ctx *ctx) {

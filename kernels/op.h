@@ -59,19 +59,21 @@ bool primitive_end(Ctx *ctx);
 #define SOURCE_LINE_TEXT(line)     #line
 
 /* Ranges of the program: in the profile, and NVTX ranges for outside profilers. A step and its phases have
- * names of their own; a part (a layer, the search among beams) and a range of the program's user are given
- * one, which must live as long as the device. Nothing happens while measuring. Begun and ended by a call each,
+ * names of their own; a part (a layer), one in which the host works (the search among beams) and a range of the program's user are
+ * given one, which must live as long as the device. Nothing happens while measuring. Begun and ended by a call each,
  * or around a statement that is never left by break or goto:  PROFILE_SCOPE(ctx, "sort by length") { ... }  */
 #define PROFILE_SCOPE(ctx, name) SCOPE_AT(ctx, scope_begin_own(ctx, name), __LINE__)
 #define STEP_SCOPE(ctx)          SCOPE_AT(ctx, scope_begin_step(ctx), __LINE__)
 #define PHASE_SCOPE(ctx, PHASE)  SCOPE_AT(ctx, scope_begin_phase(ctx, PHASE_##PHASE), __LINE__)
 #define PART_SCOPE(ctx, name)    SCOPE_AT(ctx, scope_begin_part(ctx, name), __LINE__)
+#define HOST_SCOPE(ctx, name)    SCOPE_AT(ctx, scope_begin_host(ctx, name), __LINE__)
 #define SCOPE_AT(...)            SCOPE_AS(__VA_ARGS__)
 #define SCOPE_AS(c, begin, n)    for (bool in##n = begin; in##n; in##n = scope_end(c))
-bool scope_begin_own(Ctx *ctx, const char *name); // true, as are the next three
+bool scope_begin_own(Ctx *ctx, const char *name); // true, as are the next four
 bool scope_begin_step(Ctx *ctx);
 bool scope_begin_phase(Ctx *ctx, Phase phase);
 bool scope_begin_part(Ctx *ctx, const char *name);
+bool scope_begin_host(Ctx *ctx, const char *name);
 bool scope_end(Ctx *ctx); // false
 
 /* Around a library's call on the CPU, where no profiler can see it: it is a kernel of the profile. */

@@ -17,7 +17,8 @@ typedef enum {
 } RecordKind;
 
 typedef enum {
-    SCOPE_PART,  // of the program: a layer, the search among beams
+    SCOPE_PART,  // of the program: a layer, the exchange between ranks
+    SCOPE_HOST,  // the same, in which the host works: it draws a token, it searches among beams
     SCOPE_OWN,   // of the program's user: PROFILE_SCOPE
     SCOPE_STEP,  // of training, of a pass or of decoding
     SCOPE_PHASE, // of a step
@@ -38,6 +39,7 @@ typedef struct {
     Pass pass;
     Form form;
     Category category;  // of operations and primitives
+    Traffic traffic;    // of operations
     ScopeKind scope;    // of scopes
     Phase phase;        // of SCOPE_PHASE
     const char *name;   // of all but operations

@@ -67,8 +67,7 @@ static Status linear(Walk *w, const char *name, const Affine *p, Tensor x, Arena
     l->x = x;
     l->weight = p->weight.weight;
     l->bias = p->bias.weight;
-    l->fp8 =
-        true; // the blocks' products are what --fused=fp8 makes of 8 bits; embedding and head stay as they are
+    l->fp8 = true; // the blocks' products may be of 8 bits; embedding and head stay as they are
     w->ctx->call = name;
     return linear_forward(w->ctx, l, where);
 }

@@ -236,16 +236,6 @@ static Interval clipped(Interval i, Interval step) {
     return i;
 }
 
-/* A token that the host draws, its search among the beams (run/generate.c, tasks/pairs/translate.c), or a graph that
- * it launches (kernels/record.h). */
-static bool is_work_of_host(const TraceEvent *e) {
-    static const char *const names[] = {"sample", "search", "graph"};
-    bool is = false;
-    for (size_t i = 0; e->kind == TRACE_SCOPE && i < sizeof names / sizeof *names && !is; i++)
-        is = strcmp(e->name, names[i]) == 0;
-    return is;
-}
-
 /* What an event attributes: of an operation the time from its first to its last kernel, and that in which
  * the host launches it, for which the device waits where the launches bind, as for a graph's; of a copy the
  * time from the call that asks for it, since the host waits for its end. Gives up to two intervals. */
@@ -254,8 +244,7 @@ static int attributed(const Trace *t, int64_t index, Span span, Interval interva
     int count = 0;
     bool copy = trace_on_device(e) && !e->operation;
     if (copy) intervals[count++] = (Interval){e->launch >= 0 ? t->events[e->launch].begin : e->begin, e->end};
-    if (e->kind == TRACE_OPERATION || (e->kind == TRACE_PHASE && e->phase == PHASE_READER) ||
-        is_work_of_host(e))
+    if (e->kind == TRACE_OPERATION || (e->kind == TRACE_PHASE && e->phase == PHASE_READER) || e->host)
         intervals[count++] = (Interval){e->begin, e->end};
     if (span.stream >= 0) intervals[count++] = (Interval){span.begin, span.end};
     return count;

@@ -69,6 +69,7 @@ static void add_host_event(Making *m, int64_t i) {
     e.parent = parent;
     e.phase = phase;
     e.own = r->scope == SCOPE_OWN;
+    e.host = r->scope == SCOPE_HOST || r->kind == RECORD_GRAPH;
     if (operation) {
         bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also where another operation lends it
         e.operation =
@@ -83,6 +84,7 @@ static void add_host_event(Making *m, int64_t i) {
         e.shapes = say_inputs(m->trace, r->inputs, false);
         e.strides = say_inputs(m->trace, r->inputs, true);
         if (r->kind == RECORD_OPERATION) e.work = r->work;
+        e.traffic = r->traffic;
         /* An operation stands where the first of its parts does. */
         if (e.source && parent >= 0 && !m->trace->events[parent].source)
             m->trace->events[parent].source = e.source;

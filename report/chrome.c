@@ -353,10 +353,10 @@ static void write_row(Row *r) {
 static int64_t sums_of(const Collectives *all, int64_t i) {
     const Collected *c = &all->list[i];
     int64_t before = 0, k = i;
-    if (strcmp(c->name, "scatter") != 0) return -1;
-    while (k > 0 && all->list[k - 1].step == c->step) before += strcmp(all->list[--k].name, "scatter") == 0;
+    if (c->kind != TRAFFIC_SCATTER) return -1;
+    while (k > 0 && all->list[k - 1].step == c->step) before += all->list[--k].kind == TRAFFIC_SCATTER;
     for (; k < all->count && all->list[k].step == c->step; k++)
-        if (strcmp(all->list[k].name, "gradient sum") == 0 && before-- == 0) return k;
+        if (all->list[k].kind == TRAFFIC_SUM && before-- == 0) return k;
     return -1;
 }
 

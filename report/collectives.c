@@ -17,14 +17,13 @@ static const char *name_of(const Trace *t, int64_t event) {
 }
 
 /* An all-reduce sends everything twice, the others once; each but a rank's own part. */
-static double whole_bytes(const char *name, double sent, int ranks) {
-    double times = strcmp(name, "all-reduce") == 0 ? 2 : 1;
+static double whole_bytes(Traffic kind, double sent, int ranks) {
+    double times = kind == TRAFFIC_ALL_REDUCE ? 2 : 1;
     return ranks > 1 ? sent / times * ranks / (ranks - 1) : 0;
 }
 
-/* comm_scatter and comm_spread only begin, and comm_sum adds what has come (comm/comm.h). */
-static bool waits(const char *name) {
-    return strcmp(name, "scatter") != 0 && strcmp(name, "gradient sum") != 0 && strcmp(name, "spread") != 0;
+static bool waits(Traffic kind) {
+    return kind != TRAFFIC_SCATTER && kind != TRAFFIC_SUM && kind != TRAFFIC_SPREAD;
 }
 
 /* The next collective of a trace from event `from` on; -1: none. */
@@ -63,11 +62,12 @@ static void add_rank(Collectives *all, int rank, const Trace *t) {
         if (rank == 0) {
             const TraceEvent *e = &t->events[event];
             c->name = name_of(t, event);
+            c->kind = e->traffic;
             c->call = e->call ? e->call : e->name;
-            c->waits = waits(c->name);
+            c->waits = waits(e->traffic);
             c->step = e->step;
             c->sent = e->work.sent;
-            c->bytes = whole_bytes(c->name, c->sent, all->ranks);
+            c->bytes = whole_bytes(e->traffic, c->sent, all->ranks);
             c->spans = memory_array((size_t)all->ranks, sizeof *c->spans);
             c->events = memory_array((size_t)all->ranks, sizeof *c->events);
         }

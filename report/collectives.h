@@ -6,8 +6,9 @@
 
 /* A collective of the recorded steps, as each rank ran it. */
 typedef struct {
-    const char *name;   // "reduce-scatter"
-    const char *call;   // what it moved: "gradients"
+    const char *name; // "reduce-scatter"
+    const char *call; // what it moved: "gradients"
+    Traffic kind;
     bool waits;         // no rank is through with it before all have come; else each does its own part
     int64_t step;       // in which
     double sent;        // bytes that had to leave each rank

@@ -73,6 +73,7 @@ typedef struct {
     /* What it belongs to; on device events inherited from the parent. */
     int64_t step; // number of the step; -1 outside
     Phase phase;
+    bool host;             // of TRACE_SCOPE: the host works in it, or launches a graph
     bool own;              // of TRACE_SCOPE: a range of the program's user, none that fusebox itself opens
     int32_t layer;         // -1 outside the blocks
     const char *operation; // also of primitives: that they are part of; NULL: the three below mean nothing
@@ -80,6 +81,7 @@ typedef struct {
     Form form;
     const char *call; // which call of the model: "attention.projection"
     Category category;
+    Traffic traffic;    // of operations
     const char *source; // "kernels/norm/cuda_fused.cu:120", where it is implemented; NULL where not known
     const char *torch;  // of primitives: what PyTorch calls it, "aten::addmm"; NULL where it has no name
     bool torch_part;    // and it is a part of that operator's call, not all of it

@@ -274,7 +274,7 @@ Status generator_next(Ctx *ctx, Generator *g, Sampler *sampler, int32_t *token) 
         const float *logits;
         TRY(generator_logits(ctx, g, &logits));
         if (sampler_penalizes(sampler)) sampler_penalize(sampler, g->history, g->length, g->row);
-        PART_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
+        HOST_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
     }
     g->draws++;
     return generator_add(g, *token);

@@ -33,6 +33,21 @@ static int64_t add(Trace *t, TraceKind kind, const char *name, int64_t begin, in
     return trace_add(t, &e);
 }
 
+static Traffic traffic_named(const char *name) {
+    static const char *const names[TRAFFIC_COUNT] = {
+        [TRAFFIC_NONE] = "none",
+        [TRAFFIC_ALL_REDUCE] = "all-reduce",
+        [TRAFFIC_REDUCE_SCATTER] = "reduce-scatter",
+        [TRAFFIC_ALL_GATHER] = "all-gather",
+        [TRAFFIC_SCATTER] = "scatter",
+        [TRAFFIC_SUM] = "gradient sum",
+        [TRAFFIC_SPREAD] = "spread",
+    };
+    int found = TRAFFIC_COUNT - 1;
+    while (found > 0 && strcmp(names[found], name) != 0) found--;
+    return (Traffic)found;
+}
+
 /* A collective that the host begins at `at` and the device runs in [begin, end). */
 static void add_collective(Trace *t, int64_t step, const char *name, double sent, int64_t at, int64_t begin,
                            int64_t end) {
@@ -46,6 +61,7 @@ static void add_collective(Trace *t, int64_t step, const char *name, double sent
         e->call = trace_name(t, sent > 0 ? "gradients" : "sums");
     }
     t->events[operation].work.sent = sent;
+    t->events[operation].traffic = traffic_named(name);
     add(t, TRACE_KERNEL, "ring", begin, end, part);
 }
 

@@ -1,19 +1,37 @@
-/* decode: one token through a whole decoder, from its id to the logits of the next token.      r =
- * token_scale * token[id] + position[past]  then in each layer the branches      self(u)  =
- * projection(attention(qkv(u)))     cross(u) = cross_projection(attention(query(u), memory))    where there
- * is a memory     feed(u)  = contract(activation(expand(u)))  each with a norm before it (Radford et al.
- * 2019, section 2.3; Touvron et al. 2023, section 2.2), and a final norm before the head      r +=
- * branch(norm(r))     logits = head final_norm(r)  or each with a norm after it (Vaswani et al. 2017, section
- * 3.1)      r = norm(r + branch(r))     logits = head r  and where there is a final norm it goes before the
- * head here, too. Norms are norm.h's, of either kind. With RMS norms there is neither a position table nor a
- * norm after, the feed-forward layers are gated (SWIGLU), attention has rotary positions, and its heads may
- * be normed (attention.h, norm.h); biases may then be empty.  Self-attention appends the token's key and
- * value to row `past` of the layer's cache and attends to rows [0, past]. Cross attention attends to the
- * memory, keys and values made from the encoder's output. Inference only. The naive form is the operations
- * that this one stands for (naive.c), each in the form that is asked for it. It has no slot, since each comes
- * through the door for itself. The fused form is CUDA's: a token is bound by reading the weights once, and
- * its kernels do little else (cuda_token.cuh). It runs where the operations would be fused, too, and there
- * are kernels for the decoder. The caller has checked that the id lies in [0, V). */
+/* decode: one token through a whole decoder, from its id to the logits of the next token.
+ *
+ *     r = token_scale * token[id] + position[past]
+ *
+ * then in each layer the branches
+ *
+ *     self(u)  = projection(attention(qkv(u)))
+ *     cross(u) = cross_projection(attention(query(u), memory))    where there is a memory
+ *     feed(u)  = contract(activation(expand(u)))
+ *
+ * each with a norm before it (Radford et al. 2019, section 2.3; Touvron et al. 2023, section 2.2), and a
+ * final norm before the head
+ *
+ *     r += branch(norm(r))
+ *     logits = head final_norm(r)
+ *
+ * or each with a norm after it (Vaswani et al. 2017, section 3.1)
+ *
+ *     r = norm(r + branch(r))
+ *     logits = head r
+ *
+ * where a final norm, if there is one, goes before the head, too. Norms are norm.h's, of either kind. With
+ * RMS norms there is neither a position table nor a norm after, the feed-forward layers are gated (SWIGLU),
+ * attention has rotary positions, and its heads may be normed (attention.h, norm.h); biases may then be
+ * empty.
+ *
+ * Self-attention appends the token's key and value to row `past` of the layer's cache and attends to rows
+ * [0, past]. Cross attention attends to the memory, keys and values made from the encoder's output.
+ *
+ * Inference only. The naive form is the operations that this one stands for (naive.c), each in the form that
+ * is asked for it. It has no slot, since each comes through the door for itself. The fused form is CUDA's: a
+ * token is bound by reading the weights once, and its kernels do little else (cuda_token.cuh). It runs where
+ * the operations would be fused, too, and there are kernels for the decoder; under --fused=fp8 it still
+ * multiplies in the weights' own dtype. The caller has checked that the id lies in [0, V). */
 #pragma once
 
 #include "kernels/linear/linear.h"

@@ -32,7 +32,7 @@ static Status linear(Token *t, const char *name, const DecodeAffine *a, Tensor x
 
 /* x = x + linear(u) */
 static Status add(Token *t, const char *name, const DecodeAffine *a, Tensor u) {
-    ResidualAdd r = {.linear = {.weight = a->weight, .bias = a->bias}};
+    ResidualAdd r = {.linear = {.weight = a->weight, .bias = a->bias, .fp8 = true}};
     t->ctx->call = name;
     return residual_add(t->ctx, &t->x, u, 0, &r, ARENA_SCRATCH);
 }
@@ -67,7 +67,7 @@ static Tensor of_sequence(Tensor rows) {
 static Status self_attention(Token *t, Tensor u) {
     const Decode *d = t->d;
     const int64_t Q = query_width(t), kv = kv_width(t);
-    LinearForward qkv = {.parts = d->qkv_parts};
+    LinearForward qkv = {.parts = d->qkv_parts, .fp8 = true};
     TRY(linear(t, "attention.qkv", &t->l->qkv, u, &qkv));
     AttentionForward a = {.q = tensor_columns(qkv.y, 0, Q),
                           .k = tensor_columns(qkv.y, Q, kv),
@@ -87,7 +87,7 @@ static Status self_attention(Token *t, Tensor u) {
 static Status cross_attention(Token *t, Tensor u) {
     const Tensor memory = of_sequence(t->l->memory);
     const int64_t kv = kv_width(t);
-    LinearForward query = {0};
+    LinearForward query = {.fp8 = true};
     TRY(linear(t, "cross.query", &t->l->query, u, &query));
     AttentionForward a = {.q = query.y,
                           .k = tensor_columns(memory, 0, kv),
@@ -98,7 +98,7 @@ static Status cross_attention(Token *t, Tensor u) {
 }
 
 static Status feed_forward(Token *t, Tensor u) {
-    LinearForward expand = {.activation = t->d->activation};
+    LinearForward expand = {.activation = t->d->activation, .fp8 = true};
     TRY(linear(t, "mlp.expand", &t->l->expand, u, &expand));
     return add(t, "mlp.contract", &t->l->contract, expand.y);
 }

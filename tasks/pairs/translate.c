@@ -239,7 +239,7 @@ static Status step(Ctx *ctx, Translator *t) {
     if (apart == 1) TRY(values_read(ctx, t->logits, 0, t->rows * width, t->values));
     for (int64_t row = 0; apart > 1 && row < t->rows; row++)
         TRY(values_read(ctx, t->logits, ((row + 1) * apart - 1) * width, width, t->values + row * width));
-    PART_SCOPE(ctx, "search")
+    HOST_SCOPE(ctx, "search")
     TRY(beams_advance(t->beams, t->values, padded_vocab(t), t->next, t->parents));
     t->steps++;
     return caches(t) && t->options.beam > 1 ? move_cache(ctx, t) : OK;

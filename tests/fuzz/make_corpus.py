@@ -129,9 +129,11 @@ def make_chat():
         template = next(case["template"] for case in cases if case["name"] == name)
         write("chat", name.replace(" ", "-"), template.encode() + b"\0 a\n<think>b</think>c ")
     constructs = json.load(open("tests/fixtures/chat/jinja.json", encoding="utf-8"))
+    lists = {name: value for name, value in constructs["variables"].items() if name in ("numbers", "nested", "words", "lines", "empty")}
+    given = "".join(f"{{% set {name} = {value!r} %}}" for name, value in lists.items())
     rendered = [case["template"] for case in constructs["cases"] if case["text"] is not None]
-    for first in range(0, len(rendered), 6):
-        write("chat", f"constructs-{first}", "\n".join(rendered[first:first + 6]).encode() + b"\0a")
+    for first in range(0, len(rendered), 3):
+        write("chat", f"constructs-{first}", (given + "\n".join(rendered[first:first + 3])).encode() + b"\0a")
     raising = [case["template"] for case in constructs["cases"] if case["text"] is None] + constructs["unsupported"]
     for number, template in enumerate(raising):
         write("chat", f"raising-{number}", template.encode())

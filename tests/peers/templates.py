@@ -137,19 +137,19 @@ def main():
     for path in sorted(path for path in pathlib.Path(o.folder).rglob("*") if path.is_file()):
         with open(path, encoding="utf-8", newline="") as file:
             original = file.read()
-        for source in [original] + [altered(original, draw) for _ in range(o.altered)]:
-            kind = "templates" if source is original else "altered"
+        for number, source in enumerate([original] + [altered(original, draw) for _ in range(o.altered)]):
+            kind = "altered" if number else "templates"
             same, differ, refused = compare(process, source)
             counts[kind] += 1
             counts[f"{kind} served"] += not differ and not refused
             counts["renderings"] += same
             counts["differ"] += len(differ)
-            for reason in sorted(refused)[: 1 if source is original else 0]:
+            for reason in sorted(refused)[: 0 if number else 1]:
                 print(f"{path.name}: {reason}")
             for variables, a, b in differ[: o.show]:
-                print(f"{path.name}{'' if source is original else ', altered'}: {json.dumps(variables)[:600]}\n  transformers {a!r}\n"
+                print(f"{path.name}{', altered' if number else ''}: {json.dumps(variables)[:600]}\n  transformers {a!r}\n"
                       f"  fusebox      {b!r}")
-                if source is not original:
+                if number:
                     print(f"  of {source!r}")
     print(", ".join(f"{key}: {value}" for key, value in counts.items()))
     sys.exit(counts["differ"] > 0)

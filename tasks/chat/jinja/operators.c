@@ -89,7 +89,10 @@ static void join(JinjaText *text, JinjaValue a, JinjaValue b) {
         jinja_write(text, b.bytes, b.length);
 }
 
+/* What would not fit is not begun. */
 static JinjaValue repeat(JinjaRun *run, JinjaValue a, int64_t times) {
+    int64_t once = a.kind == VALUE_STRING ? a.length : a.list->count * (int64_t)sizeof *a.list->items;
+    if (once && times > run->pool.bytes / once) run->pool.over = true;
     if (a.kind == VALUE_STRING) {
         JinjaText text = {.pool = &run->pool};
         for (; a.length && times > 0 && jinja_spend(&run->pool, 1); times--)
