@@ -325,25 +325,37 @@ static void the_fuse_is_off_unless_named(void **state) {
 }
 
 /* The last loss of a short run. */
-static double last_loss(const char *folder, const char *fused) {
-    program_succeeds(folder, "train %s --steps=6 --fused=%s --dtype=fp32 --log=%s.jsonl", TINY, fused, fused);
-    char log[32];
-    snprintf(log, sizeof log, "%s.jsonl", fused);
-    json_t *events = log_read(folder, log, false);
+static double last_loss(const char *folder, const char *fused, const char *options) {
+    program_succeeds(folder, "train %s --steps=6 --fused=%s --log=log.jsonl %s", TINY, fused, options);
+    json_t *events = log_read(folder, "log.jsonl", false);
     const double loss = json_number_value(json_object_get(log_last(events, "step"), "loss"));
     json_decref(events);
     return loss;
 }
 
-/* Products whose operands have a relative error of 2^-4 change a loss a little, and the same again in either form. */
+/* Products whose operands have a relative error of 2^-4 change a loss a little, and the same again in either form,
+ * whatever is kept for the backward pass. */
+static void check_training(const char *folder, const char *device) {
+    static const char *const recomputed[] = {"", "--recompute=hidden", "--recompute=blocks"};
+    for (int i = 0; i < 3; i++) {
+        char options[80];
+        snprintf(options, sizeof options, "%s %s", device, recomputed[i]);
+        const double wide = last_loss(folder, "1", options);
+        const double fused = last_loss(folder, "1,fp8", options), naive = last_loss(folder, "0,fp8", options);
+        assert_true(fused != wide && fabs(fused - wide) < 0.01 * wide);
+        assert_true(fabs(fused - naive) < 2e-3 * wide);
+    }
+}
+
 static void a_model_trains_in_8_bits(void **state) {
-    const char *folder = *state;
-    const Ran *ran = program_succeeds(folder, "train %s --steps=1 --fused=1,fp8", TINY);
+    const Ran *ran = program_succeeds(*state, "train %s --steps=1 --fused=1,fp8", TINY);
     assert_non_null(strstr(ran->output, "fp8 (emulated"));
-    const double wide = last_loss(folder, "1"), fused = last_loss(folder, "1,fp8"),
-                 naive = last_loss(folder, "0,fp8");
-    assert_true(fused != wide && fabs(fused - wide) < 0.01 * wide);
-    assert_true(fabs(fused - naive) < 1e-3 * wide);
+    check_training(*state, "--dtype=fp32");
+}
+
+static void a_model_trains_in_8_bits_on_a_gpu(void **state) {
+    program_needs_gpu(*state);
+    check_training(*state, "--dtype=bf16 --device=cuda");
 }
 
 int main(void) {
@@ -358,7 +370,8 @@ int main(void) {
         ON_EACH_VARIANT(forms_multiply_rounded_operands),
         ONCE(the_fuse_is_off_unless_named),
     };
-    const struct CMUnitTest programs[] = {cmocka_unit_test(a_model_trains_in_8_bits)};
+    const struct CMUnitTest programs[] = {cmocka_unit_test(a_model_trains_in_8_bits),
+                                          cmocka_unit_test(a_model_trains_in_8_bits_on_a_gpu)};
     const int failed = cmocka_run_group_tests(tests, NULL, devices_end);
     return failed + cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

@@ -84,6 +84,14 @@ static Status cast_forward_operands(Ctx *ctx, const LinearForward *l, LinearForw
     return cast_bytes(ctx, &cast->weight8);
 }
 
+/* The transpose of what the forward pass did not cast, since it was not run again with the rest of its block. */
+static Status cast_missing(Ctx *ctx, Tensor x, Cast *c) {
+    if (!tensor_empty(c->t)) return OK;
+    *c = (Cast){.x = x};
+    TRY(cast_take_transpose(ctx, ARENA_SCRATCH, c));
+    return cast_forward(ctx, c);
+}
+
 /* The same of a backward pass; `forward` is where its forward contract is put. */
 static Status cast_backward_operands(Ctx *ctx, const LinearBackward *l, LinearForward *forward,
                                      LinearBackward *cast) {
@@ -96,6 +104,8 @@ static Status cast_backward_operands(Ctx *ctx, const LinearBackward *l, LinearFo
         TRY(cast_values(ctx, l->forward->weight, &forward->weight));
         return cast_values(ctx, l->dy, &cast->dy8.rounded);
     }
+    TRY(cast_missing(ctx, forward->x, &forward->x8));
+    TRY(cast_missing(ctx, forward->weight, &forward->weight8));
     TRY(cast_take_transpose(ctx, ARENA_SCRATCH, &cast->dy8));
     return cast_bytes(ctx, &cast->dy8);
 }

@@ -112,7 +112,10 @@ Status residual_add(Ctx *ctx, Residual *s, Tensor u, double depth, ResidualAdd *
     if (s->closing) l->y = s->kept[added ? 0 : 1];
     /* What the block above reads is there from the first time. */
     const bool there = s->again && s->closing && !tensor_empty(l->y);
-    if (!there) TRY(linear_forward(ctx, l, ARENA_SCRATCH));
+    if (!there) {
+        TRY(take_missing(ctx, ARENA_SCRATCH, ctx->call, u.dtype, linear_pre_shape(l), &l->y));
+        TRY(linear_forward(ctx, l, saved));
+    }
     s->due = added ? none : l->y;
     s->due_depth = depth;
     if (added) s->x = l->y;
