@@ -132,13 +132,14 @@ static void test_resume(void **state) {
     needs_mpi(folder);
     program_succeeds(folder, "train " SMALL "--accum=4 --steps=6 --save-every=3 --out=whole -q");
     program_succeeds(folder, "cp -r whole part && rm -r part/step-00000006");
-    program_succeeds(folder, MPIRUN "-n 4 train --peaks=0 --resume --out=part --accum=1 --threads=1 -q");
+    program_succeeds(folder,
+                     MPIRUN "-n 4 train --device=cpu --peaks=0 --resume --out=part --accum=1 --threads=1 -q");
     expect_same_step(folder, "whole", "part", 6);
     program_succeeds(folder, MPIRUN "-n 4 train " SMALL "--steps=3 --schedule=constant --warmup=0 --out=four "
                                     "-q");
     program_succeeds(folder,
                      "train " SMALL "--steps=5 --schedule=constant --warmup=0 --accum=4 --out=five -q");
-    program_succeeds(folder, RESUME " --out=four --accum=4 --steps=5 --threads=1 -q");
+    program_succeeds(folder, RESUME " --device=cpu --out=four --accum=4 --steps=5 --threads=1 -q");
     expect_same_step(folder, "four", "five", 5);
 }
 
