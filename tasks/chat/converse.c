@@ -230,8 +230,9 @@ static Status obey(Talk *t, bool *obeyed) {
     *obeyed = false;
     for (size_t i = 0; !*obeyed && i < sizeof commands / sizeof *commands; i++) {
         size_t length = strlen(commands[i].name);
+        if (strncmp(line, commands[i].name, length) != 0) continue;
         bool more = line[length] == ' ' && commands[i].takes;
-        if (strncmp(line, commands[i].name, length) != 0 || (line[length] && !more)) continue;
+        if (line[length] && !more) continue;
         *obeyed = true;
         TRY(commands[i].obey(t, line + length + more));
     }
