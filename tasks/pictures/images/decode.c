@@ -53,6 +53,17 @@ static void make_grey(uint8_t *pixels, int64_t count, int stored) {
     }
 }
 
+/* Pixels of other channels than three become colours: grey is spread, alpha left out. stb_image could do it, but its conversion
+ * of a PNM of 16 bits reads behind the pixels. */
+static void make_colours(Image *image) {
+    const int64_t count = image->height * image->width, stored = image->channels;
+    uint8_t *colours = memory_array((size_t)count, 3);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t c = 0; c < 3; c++) colours[3 * i + c] = image->pixels[i * stored + (stored < 3 ? 0 : c)];
+    memory_free(image->pixels);
+    image->pixels = colours;
+}
+
 static Status load(const uint8_t *bytes, int64_t length, const char *name, const ImageHeader *header,
                    Image *image) {
     if (header->jpeg) return jpeg_load(bytes, header->end, name, bound(header, length), image);
@@ -71,6 +82,7 @@ Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int6
         return fail(ERROR_FORMAT, "%s: damaged: it says two sizes", name);
     }
     if (channels == 1) make_grey(image->pixels, header.height * header.width, (int)image->channels);
+    if (channels == 3 && image->channels != 3) make_colours(image);
     image->channels = channels;
     return OK;
 }

@@ -40,10 +40,10 @@ static void *resize(void *pointer, size_t before, size_t bytes) {
 Status stb_load(const uint8_t *bytes, int64_t length, const char *name, size_t limit, Image *image) {
     int width, height, stored;
     allowed = limit;
-    image->pixels = stbi_load_from_memory(bytes, (int)length, &width, &height, &stored, (int)image->channels);
+    image->pixels = stbi_load_from_memory(bytes, (int)length, &width, &height, &stored, 0);
     if (!image->pixels) return fail(ERROR_FORMAT, "%s: damaged: %s", name, stbi_failure_reason());
     image->width = width;
     image->height = height;
-    if (!image->channels) image->channels = stored;
+    image->channels = stored;
     return OK;
 }

@@ -4,6 +4,6 @@
 #include "base/status.h"
 #include "tasks/pictures/images/image.h"
 
-/* image->channels are 3, or 0 for as many as the file has, which they become. What it allocates is at most
- * `limit` bytes altogether, what it has freed included. ERROR_FORMAT for a damaged file. */
+/* Into as many channels as the file has. What it allocates is at most `limit` bytes altogether, what it has freed
+ * included. ERROR_FORMAT for a damaged file. */
 CHECKED Status stb_load(const uint8_t *bytes, int64_t length, const char *name, size_t limit, Image *image);
