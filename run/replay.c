@@ -8,8 +8,9 @@ bool replay_allowed(const Ctx *ctx) {
     if (!ctx->graphs || !ctx->device->graph_launch) return false;
     if (ctx->measuring || ctx->check || ctx->observe) return false;
     if (ctx->recorder && !recorder_captures(ctx->recorder)) return false;
+    const bool casts = ctx->fuses & FUSE_FP8;
     for (int i = 0; i < OP_COUNT; i++) /* decode's naive form is other operations */
-        if (i != OP_COMM && op_form(ctx, (Operation)i, ctx->dtype) == FORM_NAIVE &&
+        if (i != OP_COMM && (i != OP_CAST || casts) && op_form(ctx, (Operation)i, ctx->dtype) == FORM_NAIVE &&
             slots_filled(ctx->device->backend, ctx->dtype, (Operation)i, FORM_NAIVE))
             return false;
     return true;
