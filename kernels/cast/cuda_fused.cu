@@ -9,7 +9,7 @@ namespace {
 
 constexpr int TILE = 128; // rows and columns of a block's tile
 constexpr int COLUMNS = 8,
-              ROWS = 4;      // that a thread converts at a time: its words of four rows go to the transpose
+              ROWS = 4;      // a thread converts so many at a time; four rows are a word of the transpose
 constexpr int THREADS = 256; // (16 along the columns, 16 along the rows)
 constexpr int WORDS = TILE / ROWS; // of a column of the tile
 
@@ -20,7 +20,6 @@ __device__ __forceinline__ int place(int column, int word) {
 }
 
 /* The 4 x 8 values of four rows as bytes: `row` their words along the rows, two a row; `column` those along the columns. */
-template <class T>
 __device__ __forceinline__ void convert(const float (&x)[ROWS][COLUMNS], float scale,
                                         uint32_t (&row)[ROWS][2], uint32_t (&column)[COLUMNS]) {
 #pragma unroll
@@ -43,7 +42,7 @@ __device__ __forceinline__ void convert(const float (&x)[ROWS][COLUMNS], float s
     }
 }
 
-/* y, t and rounded, each of which may be NULL, of a tile of x (rows, width), both multiples of 16.
+/* y and t, either of which may be NULL, of a tile of x (rows, width), both multiples of 16.
  * Floor: read x, write y and t: rows * C * (sizeof(T) + 2) bytes. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) cast_tile(const T *x, const uint32_t *maximum, int64_t rows,
@@ -63,7 +62,7 @@ __global__ void __launch_bounds__(THREADS) cast_tile(const T *x, const uint32_t 
         uint32_t row[ROWS][2], column[COLUMNS];
 #pragma unroll
         for (int i = 0; i < ROWS; i++) load_floats(x + (r + i) * width + c, values[i]);
-        convert<T>(values, s, row, column);
+        convert(values, s, row, column);
 #pragma unroll
         for (int i = 0; y && i < ROWS; i++)
             *reinterpret_cast<uint2 *>(y + (r + i) * width + c) = make_uint2(row[i][0], row[i][1]);
