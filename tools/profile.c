@@ -42,7 +42,7 @@ static const char help[] =
     "           Markdown.\n"
     "  picture  draws what `./train --compare --out=FOLDER` wrote to\n"
     "           FOLDER/compare.json, operation by operation.\n"
-    "  schema   prints the keys of a profile, as docs/profile-schema.md has them.\n";
+    "  schema   prints the keys of a profile; docs/profile-schema.md explains them.\n";
 
 /* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
 static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int *count) {
