@@ -18,6 +18,11 @@ static inline uint8_t e4m3_from_float(float value) {
     return sign | (uint8_t)(((bits + 0x7FFFF + (bits >> 20 & 1)) >> 20) - (120 << 3));
 }
 
+/* The same, but 448 for what is finite and beyond it. */
+static inline uint8_t e4m3_saturated(float value) {
+    return e4m3_from_float(isfinite(value) ? fmaxf(fminf(value, 448), -448) : value);
+}
+
 static inline float e4m3_to_float(uint8_t code) {
     const uint32_t sign = (uint32_t)(code & 0x80) << 24, rest = code & 0x7F;
     if (rest == 0x7F) return NAN;

@@ -43,6 +43,7 @@ typedef struct Ctx {
     bool training;  // the forward pass saves what the backward pass needs
     bool graphs;    // work that repeats may be captured and launched as a whole (run/replay.h)
     uint32_t fuses; // bit `Operation` set: that operation runs fused
+    bool scaled;    // --fused=fp8: casts are given the scales of the step before (kernels/cast/cast.h)
     Arena arenas[ARENA_COUNT];
     int layer;           // block that runs, 0-based; -1 outside the blocks
     Operation operation; // what runs, in which pass and form: set by the door

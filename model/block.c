@@ -61,13 +61,14 @@ static Tensor memory_cache(const Walk *w) {
 
 /* ---- the parts, each with its backward pass ---- */
 
-/* `l` may say more of the layer than is set here. */
-static Status linear(Walk *w, const char *name, const Affine *p, Tensor x, ArenaKind where,
-                     LinearForward *l) {
+/* The blocks' products may be of 8 bits; embedding and head stay as they are. */
+static LinearForward layer_of(const Affine *p) {
+    return (LinearForward){.weight = p->weight.weight, .bias = p->bias.weight, .fp8 = true};
+}
+
+/* `l` is layer_of's, and may say more. */
+static Status linear(Walk *w, const char *name, Tensor x, ArenaKind where, LinearForward *l) {
     l->x = x;
-    l->weight = p->weight.weight;
-    l->bias = p->bias.weight;
-    l->fp8 = true; // the blocks' products may be of 8 bits; embedding and head stay as they are
     w->ctx->call = name;
     return linear_forward(w->ctx, l, where);
 }
@@ -85,17 +86,20 @@ static Status linear_back(Walk *w, const char *name, const Affine *p, const Line
     return linear_backward(w->ctx, &l);
 }
 
-/* x = x + linear(u): the layer that closes a branch. */
-static Status add(Walk *w, const char *name, const Affine *p, Tensor u, ResidualAdd *a) {
-    *a = (ResidualAdd){.linear = {.weight = p->weight.weight, .bias = p->bias.weight, .fp8 = true}};
+/* x = x + linear(u): the layer that closes a branch. `input`: the activated layer that made u, or NULL. */
+static Status add(Walk *w, const char *name, const Affine *p, Tensor u, const LinearForward *input,
+                  ResidualAdd *a) {
+    *a = (ResidualAdd){.linear = layer_of(p)};
+    a->linear.input = input;
     w->ctx->call = name;
     return residual_add(w->ctx, w->x, u, depth_of(w), a, saved(w));
 }
 
-/* `input`: the activated layer that made u, or NULL. */
-static Status add_back(Walk *w, const char *name, const Affine *p, const ResidualAdd *forward,
-                       const LinearForward *input, Tensor du) {
-    LinearBackward l = {.input = input, .dx = du, .dweight = p->weight.gradient, .dbias = p->bias.gradient};
+static Status add_back(Walk *w, const char *name, const Affine *p, const ResidualAdd *forward, Tensor du) {
+    LinearBackward l = {.input = forward->linear.input,
+                        .dx = du,
+                        .dweight = p->weight.gradient,
+                        .dbias = p->bias.gradient};
     w->ctx->call = name;
     return residual_add_backward(w->ctx, &w->g->x, forward, &l);
 }
@@ -172,7 +176,8 @@ static Status self_attention(Walk *w, Tensor u) {
     const Cache *cache = pass->cache;
     Block *b = w->b;
     Tensor q, k, v;
-    b->qkv = (LinearForward){.parts = block_qkv_parts(w->config)};
+    b->qkv = layer_of(&w->p->qkv);
+    b->qkv.parts = block_qkv_parts(w->config);
     b->attention = (AttentionForward){
         .key_lengths = pass->batch.lengths,
         .starts = pass->batch.starts,
@@ -185,14 +190,14 @@ static Status self_attention(Walk *w, Tensor u) {
         b->attention.past = cache->length;
         b->attention.past_on_device = cache->length_on_device;
     }
-    TRY(linear(w, "attention.qkv", &w->p->qkv, u, saved(w), &b->qkv));
+    TRY(linear(w, "attention.qkv", u, saved(w), &b->qkv));
     split(w, b->qkv.y, &q, &k, &v);
     TRY(head_norm(w, "query norm", &w->p->query_norm, &q, &b->query_norm));
     TRY(head_norm(w, "key norm", &w->p->key_norm, &k, &b->key_norm));
     TRY(attend(w, "attention", q, k, v, &b->attention));
     if (!tensor_empty(pass->map) && w->layer == pass->layers - 1)
         TRY(attention_map(w->ctx, &b->attention, pass->map));
-    return add(w, "attention.projection", &w->p->projection, b->attention.y, &b->projection);
+    return add(w, "attention.projection", &w->p->projection, b->attention.y, NULL, &b->projection);
 }
 
 static Status self_attention_back(Walk *w, LinearBackward du) {
@@ -201,7 +206,7 @@ static Status self_attention_back(Walk *w, LinearBackward du) {
     TRY(take(w->ctx, ARENA_SCRATCH, "d qkv", b->qkv.y.dtype, b->qkv.y.shape, &dqkv));
     TRY(take_d_heads(w, b->attention.y, &dheads));
     split(w, dqkv, &dq, &dk, &dv);
-    TRY(add_back(w, "attention.projection", &w->p->projection, &b->projection, NULL, dheads));
+    TRY(add_back(w, "attention.projection", &w->p->projection, &b->projection, dheads));
     TRY(attend_back(w, "attention", &b->attention, dheads, dq, dk, dv));
     TRY(head_norm_back(w, "key norm", &w->p->key_norm, &b->key_norm, dk));
     TRY(head_norm_back(w, "query norm", &w->p->query_norm, &b->query_norm, dq));
@@ -215,19 +220,21 @@ static Status cross_attention(Walk *w, Tensor u) {
     Block *b = w->b;
     Tensor keys_and_values = memory_cache(w);
     const bool cached = !tensor_empty(keys_and_values);
-    b->cross_query = (LinearForward){0};
-    b->cross_memory = (LinearForward){.parts = parts_of(c, 2)};
+    b->cross_query = layer_of(&query);
+    b->cross_memory = layer_of(&memory);
+    b->cross_memory.parts = parts_of(c, 2);
     b->cross =
         (AttentionForward){.key_lengths = cached ? pass->cache->memory_lengths : pass->batch.source_lengths,
                            .dropout = dropout_at(pass->dropout, pass->first_layer + w->layer, SITE_CROSS)};
-    TRY(linear(w, "cross.query", &query, u, saved(w), &b->cross_query));
+    TRY(linear(w, "cross.query", u, saved(w), &b->cross_query));
     if (!cached) {
-        TRY(linear(w, "cross.memory", &memory, pass->batch.memory, saved(w), &b->cross_memory));
+        TRY(linear(w, "cross.memory", pass->batch.memory, saved(w), &b->cross_memory));
         keys_and_values = b->cross_memory.y;
     }
     TRY(attend(w, "cross attention", b->cross_query.y, keys_of(c, keys_and_values),
                values_of(c, keys_and_values), &b->cross));
-    return add(w, "cross.projection", &w->p->cross_projection, b->cross.y, &b->cross_projection);
+    return add(w, "cross.projection", &w->p->cross_projection, b->cross.y, NULL,
+               &b->cross_projection);
 }
 
 static Status cross_attention_back(Walk *w, LinearBackward du) {
@@ -239,7 +246,7 @@ static Status cross_attention_back(Walk *w, LinearBackward du) {
     TRY(take(w->ctx, ARENA_SCRATCH, "d query", b->cross_query.y.dtype, b->cross_query.y.shape, &dq));
     TRY(take(w->ctx, ARENA_SCRATCH, "d memory", kv.dtype, kv.shape, &dkv));
     TRY(take_d_heads(w, b->cross.y, &dheads));
-    TRY(add_back(w, "cross.projection", &w->p->cross_projection, &b->cross_projection, NULL, dheads));
+    TRY(add_back(w, "cross.projection", &w->p->cross_projection, &b->cross_projection, dheads));
     TRY(attend_back(w, "cross attention", &b->cross, dheads, dq, keys_of(c, dkv), values_of(c, dkv)));
     const LinearBackward dmemory = {.dx = g->memory, .accumulate = g->memory_written};
     TRY(linear_back(w, "cross.memory", &memory, &b->cross_memory, dkv, dmemory));
@@ -249,16 +256,18 @@ static Status cross_attention_back(Walk *w, LinearBackward du) {
 
 static Status feed_forward(Walk *w, Tensor u) {
     Block *b = w->b;
-    b->expand = (LinearForward){.activation = w->config->activation};
-    TRY(linear(w, "mlp.expand", &w->p->expand, u, saved_unless(w, RECOMPUTE_HIDDEN), &b->expand));
-    return add(w, "mlp.contract", &w->p->contract, b->expand.y, &b->contract);
+    b->expand = layer_of(&w->p->expand);
+    b->expand.activation = w->config->activation;
+    b->expand.may_defer = true;
+    TRY(linear(w, "mlp.expand", u, saved_unless(w, RECOMPUTE_HIDDEN), &b->expand));
+    return add(w, "mlp.contract", &w->p->contract, b->expand.y, &b->expand, &b->contract);
 }
 
 /* What lies inside was not kept: a second time. */
 static Status hidden_again(Walk *w, LinearForward *expand, ResidualAdd *contract) {
     if (w->pass->recompute != RECOMPUTE_HIDDEN) return OK;
     expand->pre = expand->y = none;
-    TRY(linear(w, "mlp.expand", &w->p->expand, expand->x, ARENA_SCRATCH, expand));
+    TRY(linear(w, "mlp.expand", expand->x, ARENA_SCRATCH, expand));
     contract->linear.x = expand->y;
     return OK;
 }
@@ -266,13 +275,12 @@ static Status hidden_again(Walk *w, LinearForward *expand, ResidualAdd *contract
 static Status feed_forward_back(Walk *w, LinearBackward du) {
     LinearForward expand = w->b->expand;
     ResidualAdd contract = w->b->contract;
-    const bool gated = activation_gated(expand.activation);
+    Tensor dexpand;
+    contract.linear.input = &expand;
     TRY(hidden_again(w, &expand, &contract));
-    Tensor dexpand = expand.y; // its last reader is the product that writes its gradient: see linear.h
-    if (gated)
-        TRY(take(w->ctx, ARENA_SCRATCH, "d gate and up", expand.pre.dtype, expand.pre.shape, &dexpand));
-    TRY(add_back(w, "mlp.contract", &w->p->contract, &contract, &expand, dexpand));
-    du.lasts = !gated && w->pass->recompute == RECOMPUTE_NONE;
+    TRY(linear_take_gradient(w->ctx, &expand, &dexpand));
+    TRY(add_back(w, "mlp.contract", &w->p->contract, &contract, dexpand));
+    du.lasts = !activation_gated(expand.activation) && w->pass->recompute == RECOMPUTE_NONE;
     return linear_back(w, "mlp.expand", &w->p->expand, &expand, dexpand, du);
 }
 
@@ -374,6 +382,8 @@ Status block_memory(Ctx *ctx, const Config *c, const BlockParameters *p, Tensor 
                     Tensor keys_and_values) {
     const Affine rows = memory_rows(&p->cross);
     Walk w = {.ctx = ctx, .config = c, .p = p};
-    LinearForward l = {.y = keys_and_values, .parts = parts_of(c, 2)};
-    return linear(&w, "cross.memory", &rows, memory, ARENA_SCRATCH, &l);
+    LinearForward l = layer_of(&rows);
+    l.y = keys_and_values;
+    l.parts = parts_of(c, 2);
+    return linear(&w, "cross.memory", memory, ARENA_SCRATCH, &l);
 }

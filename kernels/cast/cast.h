@@ -1,19 +1,26 @@
 /* cast: a matrix rounded to 8 bits, as the products of --fused=fp8 read it, with one scale for all of it.
  *
- *     s           the largest power of two with s * max |x| <= 448       (base/float8.h)
- *     y[i][c]   = e4m3(s * x[i][c])             to nearest, ties to even
- *     t[c][i]   = y[i][c]
- *     scale     = 1 / s
- *     rounded   = scale * y                     exact in x's dtype, since s is a power of two
+ *     m           = max |x|
+ *     s           = given                       or, where that is empty,
+ *                   the largest power of two with s * m <= 448         (base/float8.h)
+ *     y[i][c]     = e4m3(s * x[i][c])           to nearest, ties to even; beyond 448 it is 448
+ *     t[c][i]     = y[i][c]
+ *     scale       = 1 / s
+ *     rounded     = scale * y                   exact in x's dtype, since s is a power of two
+ *     sums[c]    += sum over i of x[i][c]
+ *     seen[0]     = max(seen[0], m)
+ *     seen[1]     = 1                           where s * m > 448; else it stays as it is
  *
- * The scale is of the tensor at hand, not of earlier steps: nothing overflows, there is no state to keep, and ranks
- * that share a step's micro-batches get the bits of one that does them all. Where x is not finite, scale is NaN, and so
- * is everything that is made of it. */
+ * A given scale is of the step before (model/scales.h): then one pass over x does everything. Else m must be known
+ * before anything is rounded, which takes a pass of its own. An element of x that is not finite becomes NaN; without a
+ * given scale all of y does. */
 #pragma once
 
 #include "kernels/op.h"
 
 __BEGIN_DECLS
+
+enum { CAST_SEEN = 2 }; // elements of `seen`
 
 typedef struct {
     Tensor x;       // (..., C)
@@ -21,15 +28,18 @@ typedef struct {
     Tensor t;       // (C, rows) e4m3; may be empty
     Tensor scale;   // (1) fp32
     Tensor rounded; // (..., C) of x's dtype; may be empty
+    Tensor given;   // (1) fp32, a power of two; may be empty
+    Tensor seen;    // (CAST_SEEN) fp32 (fp64 of fp64); may be empty
+    Tensor sums;    // (C) fp32 (fp64 of fp64); may be empty; not with `rounded`
 } Cast;
 
 CHECKED Status cast_forward(Ctx *ctx, const Cast *c);
 
-/* `rounded` of x, from scratch. */
-CHECKED Status cast_values(Ctx *ctx, Tensor x, Tensor *rounded);
+/* `rounded` of c->x, from scratch. */
+CHECKED Status cast_values(Ctx *ctx, Cast *c);
 /* Takes t and scale from `saved`. */
 CHECKED Status cast_take_transpose(Ctx *ctx, ArenaKind saved, Cast *c);
-/* y from scratch, and t where it has been taken. */
-CHECKED Status cast_bytes(Ctx *ctx, Cast *c);
+/* Takes y, and the scale where it has not been taken, from scratch. */
+CHECKED Status cast_take_bytes(Ctx *ctx, Cast *c);
 
 __END_DECLS

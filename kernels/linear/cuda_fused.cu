@@ -5,6 +5,7 @@
 #include "kernels/cuda/words.cuh"
 #include "kernels/gemm/cuda.cuh"
 #include "kernels/linear/cuda_activation.cuh"
+#include "kernels/linear/cuda_deferred.cuh"
 #include "kernels/linear/cuda_gated.cuh"
 #include "kernels/linear/cuda_rows.cuh"
 #include "kernels/linear/cuda_walk.cuh"
@@ -116,6 +117,7 @@ Status plain(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
 template <typename T>
 Status forward(Ctx *ctx, const LinearForward *l) {
     const bool bytes = !tensor_empty(l->x8.y);
+    if (l->casts_input) TRY(deferred_input(ctx, l));
     if (!bytes && linear_rows_suit(l)) {
         PRIMITIVE (ctx, "few rows", MATRIX) TRY(linear_rows(ctx, l));
         return OK;
@@ -233,10 +235,12 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
 template <typename T>
 Status backward(Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
-    const bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre;
+    const bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre && !f->deferred;
     Tensor dpre = l->dy;
+    if (f->casts_input) TRY(deferred_input(ctx, f));
+    if (f->deferred) TRY(deferred_gradient(ctx, l));
     if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
-    if (active || !tensor_empty(l->dbias))
+    if (active || (!f->deferred && !tensor_empty(l->dbias)))
         TRY(gradient_and_bias<T>(ctx, active ? f->activation : ACTIVATION_NONE, l->dy,
                                  active ? f->pre : Tensor{}, dpre, l->dbias));
     if (!tensor_empty(l->dweight)) {
@@ -278,7 +282,8 @@ SLOT(LINEAR, FORWARD, CUDA, FUSED, BF16, linear_forward_cuda_fused<bf16>);
 template <class T>
 static Status linear_backward_cuda_fused(Ctx *ctx, const void *contract) {
     const LinearBackward *l = (const LinearBackward *)contract;
-    if (!activation_gated(l->forward->activation) || l->dy_is_dpre) return backward<T>(ctx, l);
+    if (!activation_gated(l->forward->activation) || l->dy_is_dpre || l->forward->deferred)
+        return backward<T>(ctx, l);
     Tensor dpre; // (..., O)
     TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, linear_pre_shape(l->forward), &dpre));
     TRY(gated_gradient(ctx, l->forward->pre, l->dy, dpre));

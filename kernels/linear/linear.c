@@ -64,50 +64,99 @@ static bool multiplies_bytes(const Ctx *ctx, const LinearForward *l) {
            tensor_rows(l->weight) % 16 == 0;
 }
 
-/* Takes from `saved` what the backward pass will read of x8 and weight8. */
-static Status take_kept(Ctx *ctx, LinearForward *l, ArenaKind saved) {
-    l->x8 = (Cast){.x = l->x};
-    l->weight8 = (Cast){.x = l->weight};
-    if (!ctx->training || !multiplies_bytes(ctx, l)) return OK;
-    TRY(cast_take_transpose(ctx, saved, &l->x8));
-    return cast_take_transpose(ctx, saved, &l->weight8);
+static Tensor element(Tensor rows, Operand operand, Shape shape) {
+    return tensor_empty(rows) ? rows : tensor_elements(rows, operand * shape_count(shape), shape);
 }
 
-/* Leaves in `cast` the contract to be run. Takes scratch, which the caller gives back. */
-static Status cast_forward_operands(Ctx *ctx, const LinearForward *l, LinearForward *cast) {
+/* Only training has scales of the step before, and leaves something for the next. */
+static Cast cast_of(const Ctx *ctx, const LinearForward *l, Operand operand, Tensor x) {
+    Cast c = {.x = x};
+    if (!ctx->training) return c;
+    if (ctx->scaled) c.given = element(l->scales, operand, shape1(1));
+    c.seen = element(l->seen, operand, shape1(CAST_SEEN));
+    return c;
+}
+
+static Status rounded(Ctx *ctx, const LinearForward *l, Operand operand, Tensor x, Tensor *values) {
+    Cast c = cast_of(ctx, l, operand, x);
+    TRY(cast_values(ctx, &c));
+    *values = c.rounded;
+    return OK;
+}
+
+static bool defers(const Ctx *ctx, const LinearForward *l) {
+    return l->may_defer && in_fp8(ctx, l) && multiplies_bytes(ctx, l) && l->activation != ACTIVATION_NONE;
+}
+
+static bool deferred(const LinearForward *l) {
+    return l && l->deferred;
+}
+
+/* Leaves in `cast` the contract to be run; what the backward pass will read of x8 and weight8 is taken from `saved`. Takes
+ * scratch, which the caller gives back. */
+static Status cast_forward_operands(Ctx *ctx, LinearForward *l, LinearForward *cast, ArenaKind saved,
+                                    ArenaMark *mark) {
+    const bool bytes = multiplies_bytes(ctx, l), keeps = bytes && ctx->training;
+    l->x8 = cast_of(ctx, l, OPERAND_X, l->x);
+    l->weight8 = cast_of(ctx, l, OPERAND_WEIGHT, l->weight);
+    if (keeps) TRY(cast_take_transpose(ctx, saved, &l->x8));
+    if (keeps) TRY(cast_take_transpose(ctx, saved, &l->weight8));
+    *mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
     *cast = *l;
-    if (!multiplies_bytes(ctx, l)) {
-        TRY(cast_values(ctx, l->x, &cast->x));
-        return cast_values(ctx, l->weight, &cast->weight);
+    if (!bytes) {
+        TRY(rounded(ctx, l, OPERAND_X, l->x, &cast->x));
+        return rounded(ctx, l, OPERAND_WEIGHT, l->weight, &cast->weight);
     }
-    TRY(cast_bytes(ctx, &cast->x8));
-    return cast_bytes(ctx, &cast->weight8);
+    TRY(cast_take_bytes(ctx, &cast->x8));
+    TRY(cast_take_bytes(ctx, &cast->weight8));
+    cast->casts_input = deferred(l->input);
+    if (!cast->casts_input) TRY(cast_forward(ctx, &cast->x8));
+    return cast_forward(ctx, &cast->weight8);
 }
 
-/* The transpose of what the forward pass did not cast, since it was not run again with the rest of its block. */
-static Status cast_missing(Ctx *ctx, Tensor x, Cast *c) {
-    if (!tensor_empty(c->t)) return OK;
-    *c = (Cast){.x = x};
-    TRY(cast_take_transpose(ctx, ARENA_SCRATCH, c));
-    return cast_forward(ctx, c);
+/* The transposes of what the forward pass did not cast, since it was not run again with the rest of its block. */
+static Status cast_missing(Ctx *ctx, LinearForward *l, bool x, bool weight) {
+    if (x && tensor_empty(l->x8.t)) {
+        l->x8 = cast_of(ctx, l, OPERAND_X, l->x);
+        TRY(cast_take_transpose(ctx, ARENA_SCRATCH, &l->x8));
+        l->casts_input = deferred(l->input);
+        if (!l->casts_input) TRY(cast_forward(ctx, &l->x8));
+    }
+    if (!weight || !tensor_empty(l->weight8.t)) return OK;
+    l->weight8 = cast_of(ctx, l, OPERAND_WEIGHT, l->weight);
+    TRY(cast_take_transpose(ctx, ARENA_SCRATCH, &l->weight8));
+    return cast_forward(ctx, &l->weight8);
 }
 
-/* The same of a backward pass; `forward` is where its forward contract is put. */
+/* dpre in bytes, of which each gradient reads one form, and the bias's gradient, which the same pass sums. */
+static Status cast_gradient(Ctx *ctx, LinearBackward *l) {
+    const LinearForward *f = l->forward;
+    Tensor dpre = l->dy;
+    if (f->deferred) dpre = tensor_view(NULL, dpre.dtype, linear_pre_shape(f)); // the form makes it of dy and pre
+    l->dy8 = cast_of(ctx, f, OPERAND_DPRE, dpre);
+    l->dy8.sums = l->dbias;
+    if (!tensor_empty(l->dweight)) TRY(cast_take_transpose(ctx, ARENA_SCRATCH, &l->dy8));
+    if (!tensor_empty(l->dx)) TRY(cast_take_bytes(ctx, &l->dy8));
+    if (f->deferred) return OK;
+    l->dbias = (Tensor){0};
+    return cast_forward(ctx, &l->dy8);
+}
+
+/* The same of a backward pass, of which `forward` is where its forward contract is put. */
 static Status cast_backward_operands(Ctx *ctx, const LinearBackward *l, LinearForward *forward,
                                      LinearBackward *cast) {
-    *forward = *l->forward;
+    const LinearForward *f = l->forward;
+    const bool dx = !tensor_empty(l->dx), dweight = !tensor_empty(l->dweight);
+    *forward = *f;
     *cast = *l;
     cast->forward = forward;
-    cast->dy8 = (Cast){.x = l->dy};
-    if (!multiplies_bytes(ctx, l->forward)) {
-        TRY(cast_values(ctx, l->forward->x, &forward->x));
-        TRY(cast_values(ctx, l->forward->weight, &forward->weight));
-        return cast_values(ctx, l->dy, &cast->dy8.rounded);
+    if (multiplies_bytes(ctx, f)) {
+        TRY(cast_missing(ctx, forward, dweight, dx));
+        return cast_gradient(ctx, cast);
     }
-    TRY(cast_missing(ctx, forward->x, &forward->x8));
-    TRY(cast_missing(ctx, forward->weight, &forward->weight8));
-    TRY(cast_take_transpose(ctx, ARENA_SCRATCH, &cast->dy8));
-    return cast_bytes(ctx, &cast->dy8);
+    if (dweight) TRY(rounded(ctx, f, OPERAND_X, f->x, &forward->x));
+    if (dx) TRY(rounded(ctx, f, OPERAND_WEIGHT, f->weight, &forward->weight));
+    return rounded(ctx, f, OPERAND_DPRE, l->dy, &cast->dy8.rounded);
 }
 
 /* ---- the products ---- */
@@ -199,9 +248,11 @@ static Status take_outputs(Ctx *ctx, LinearForward *l, ArenaKind saved) {
     TRY(check_present("linear", "x", l->x));
     TRY(check_present("linear", "weight", l->weight));
     Shape shape = linear_pre_shape(l);
-    if (l->activation != ACTIVATION_NONE && ctx->training)
+    l->deferred = defers(ctx, l);
+    if (l->activation != ACTIVATION_NONE && (ctx->training || l->deferred))
         TRY(take_missing(ctx, saved, "before activation", l->x.dtype, shape, &l->pre));
     shape.d[shape.rank - 1] = y_width(l);
+    if (l->deferred) l->y = tensor_view(NULL, l->x.dtype, shape);
     return take_missing(ctx, saved, ctx->call, l->x.dtype, shape, &l->y);
 }
 
@@ -257,9 +308,9 @@ Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
     if (tensor_rows(l->x) == 0) return OK;
     if (!in_fp8(ctx, l)) return run_forward(ctx, l);
     LinearForward cast;
-    TRY(take_kept(ctx, l, saved));
-    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
-    TRY(cast_forward_operands(ctx, l, &cast));
+    ArenaMark mark;
+    TRY(cast_forward_operands(ctx, l, &cast, saved, &mark));
+    if (l->deferred) cast = linear_ungated(&cast, l->pre);
     TRY(run_forward(ctx, &cast));
     arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
     return OK;
@@ -271,7 +322,8 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     Dtype type = f->x.dtype, wide = dtype_wide(type);
     int64_t rows = tensor_rows(f->x), in = tensor_width(f->weight), out = tensor_rows(f->weight);
     TRY(check_dense("linear", "dy", l->dy, type, rows, l->dy_is_dpre ? out : y_width(f)));
-    TRY(check_that("linear", !in_fp8(ctx, f) || f->activation == ACTIVATION_NONE || l->dy_is_dpre,
+    TRY(check_that("linear",
+                   !in_fp8(ctx, f) || f->activation == ACTIVATION_NONE || l->dy_is_dpre || f->deferred,
                    "in 8 bits a layer with an activation is given dpre, which is what is rounded"));
     TRY(check_that("linear", !tensor_empty(l->dweight) || (!tensor_empty(l->dx) && tensor_empty(l->dbias)),
                    "a pass without dweight has dx, and no dbias"));
@@ -332,12 +384,27 @@ static Status compute_backward(Ctx *ctx, const LinearBackward *l) {
     return OK;
 }
 
+/* What is told of a deferred activation says otherwise. dpre in bytes serves both gradients: they stay together. */
+static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
+    LinearBackward b = *l;
+    if (deferred(l->input)) b.input = NULL;
+    if (l->forward->deferred) b.dy_is_dpre = false;
+    if (in_fp8(ctx, l->forward)) b.lasts = false;
+    return b;
+}
+
 /* The gradients of the weights alone come later: what waits for dx need not wait for them. */
-Status linear_backward(Ctx *ctx, const LinearBackward *l) {
-    TRY(check_backward(ctx, l));
-    if (tensor_rows(l->dy) == 0) return OK;
-    if (!l->lasts || !ctx->puts_off || !ctx->puts_off(ctx, l)) return compute_backward(ctx, l);
-    LinearBackward first = *l;
-    first.dweight = first.dbias = (Tensor){0};
-    return compute_backward(ctx, &first);
+Status linear_backward(Ctx *ctx, const LinearBackward *told) {
+    LinearBackward l = as_it_is(ctx, told);
+    TRY(check_backward(ctx, &l));
+    if (tensor_rows(l.dy) == 0) return OK;
+    if (l.lasts && ctx->puts_off && ctx->puts_off(ctx, &l)) l.dweight = l.dbias = (Tensor){0};
+    return compute_backward(ctx, &l);
+}
+
+Status linear_take_gradient(Ctx *ctx, const LinearForward *l, Tensor *gradient) {
+    *gradient = l->y; // its last reader is the product that writes its gradient
+    if (l->deferred) return take(ctx, ARENA_SCRATCH, "d hidden", l->y.dtype, l->y.shape, gradient);
+    if (!activation_gated(l->activation)) return OK;
+    return take(ctx, ARENA_SCRATCH, "d gate and up", l->pre.dtype, l->pre.shape, gradient);
 }

@@ -38,7 +38,9 @@
  * one.
  *
  * With `fp8`, and under --fused=fp8, products read x, weight and dpre rounded to e4m3 (kernels/cast/cast.h), in the
- * forward pass and in both gradients; dbias sums dpre as it is. */
+ * forward pass and in both gradients; dbias sums dpre as it is. Where the GPU multiplies e4m3, a layer that `may_defer`
+ * leaves its activation, and the slope, to the casts that read them: y then has a shape and no memory, and its reader's
+ * backward pass returns the gradient of y. That is told to nobody: `dy_is_dpre` and `input` are given as ever. */
 #pragma once
 
 #include "kernels/cast/cast.h"
@@ -62,9 +64,12 @@ static inline bool activation_gated(Activation activation) {
     return activation == ACTIVATION_SWIGLU;
 }
 
+/* What a product in 8 bits reads: rows of `scales` and `seen`. */
+typedef enum { OPERAND_X, OPERAND_WEIGHT, OPERAND_DPRE, OPERANDS } Operand;
+
 /* All have one dtype, but for the logits: y may be fp32 where x is bf16, without bias, activation and
  * skip. */
-typedef struct {
+typedef struct LinearForward {
     Tensor x;      // (..., I)
     Tensor weight; // (O, I)
     Tensor bias;   // (O); may be empty
@@ -74,9 +79,15 @@ typedef struct {
     Activation activation;
     int parts; // weight is this many layers of the same size, one below the other: the naive form runs each
                // for itself, as frameworks run queries, keys and values; 0 or 1: it is one layer
-    bool fp8;  // its products may be of 8 bits; what has an activation is then told dy_is_dpre
-    Cast x8,
-        weight8; // filled by linear_forward where the GPU multiplies e4m3: the backward pass reads t and scale
+    const struct LinearForward *input; // the activated layer that made x, or NULL
+    bool fp8;        // its products may be of 8 bits; what has an activation is then told dy_is_dpre
+    Tensor scales;   // (OPERANDS) fp32: those of the step before (cast.h, `given`); may be empty
+    Tensor seen;     // (OPERANDS, CAST_SEEN) fp32: what casts leave for the next step; may be empty
+    bool may_defer;  // y is read by one layer alone, which has fp8, is as wide as x and names this one as input
+    bool deferred;   // set by linear_forward: the activation has been left to that layer
+    Cast x8;         // filled by linear_forward where the GPU multiplies e4m3:
+    Cast weight8;    // the backward pass reads t and scale
+    bool casts_input; // said by linear.c to a form: x8 is still to be made, of input->pre
 } LinearForward;
 
 typedef struct {
@@ -95,6 +106,9 @@ typedef struct {
 /* y, and where an activation is trained pre, are taken from `saved` where they are empty. */
 CHECKED Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved);
 CHECKED Status linear_backward(Ctx *ctx, const LinearBackward *l);
+
+/* Memory for the dx of the layer that reads this activated one's y, from scratch where it cannot lie where y does. */
+CHECKED Status linear_take_gradient(Ctx *ctx, const LinearForward *l, Tensor *gradient);
 
 /* Whether --fused=fp8 multiplies bytes here. Else operands are rounded to e4m3 and multiplied in their own dtype, which
  * says the same but for the order and the width of the sums. */

@@ -1,0 +1,179 @@
+/* tile: a matrix, as a source makes it, becomes bytes, their transpose and sums of its columns in one pass, in tiles
+ * through shared memory.
+ *
+ * A source is a struct with a type Raw, what it reads for 8 neighbours of a row, and
+ *     Raw read(int64_t row, int64_t column) const;
+ *     void values(int64_t column, const Raw &raw, float (&x)[8]) const;
+ */
+#pragma once
+
+#include "kernels/cast/cast.h"
+
+#include "kernels/cast/cuda_scale.cuh"
+#include "kernels/cuda/partials.cuh"
+#include "kernels/cuda/words.cuh"
+
+namespace {
+
+constexpr int TILE = 128; // rows and columns of a block's tile
+constexpr int COLUMNS = 8,
+              ROWS_AT_ONCE = 4;  // a thread converts so many at a time; four rows are a word of the transpose
+constexpr int TILE_THREADS = 256; // (16 along the columns, 16 along the rows)
+constexpr int ACROSS = TILE / COLUMNS, DOWN = TILE_THREADS / ACROSS;
+constexpr int WORDS = TILE / ROWS_AT_ONCE; // of a column of the tile
+
+/* Where the word of rows 4 * word of a column lies in shared memory, so that a warp's sixteen columns' neighbours by
+ * eight, and its two words, fall into different banks. */
+__device__ __forceinline__ int place(int column, int word) {
+    return column * WORDS + (word ^ (column / COLUMNS * 2 & (WORDS - 1)));
+}
+
+/* The 4 x 8 values of four rows as bytes: `row` their words along the rows, two a row; `column` those along the columns. */
+__device__ __forceinline__ void convert(const float (&x)[ROWS_AT_ONCE][COLUMNS], float scale,
+                                        uint32_t (&row)[ROWS_AT_ONCE][2], uint32_t (&column)[COLUMNS]) {
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float *v = &x[r][4 * half];
+            row[r][half] = e4m3_of(v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale);
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) { // four rows of four bytes, transposed by two rounds of exchanges
+        const uint32_t a = row[0][half], b = row[1][half], c = row[2][half], d = row[3][half];
+        const uint32_t ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140); // a0 b0 a1 b1
+        const uint32_t ef = __byte_perm(a, b, 0x7362), gh = __byte_perm(c, d, 0x7362); // a2 b2 a3 b3
+        column[4 * half] = __byte_perm(ab, cd, 0x5410);
+        column[4 * half + 1] = __byte_perm(ab, cd, 0x7632);
+        column[4 * half + 2] = __byte_perm(ef, gh, 0x5410);
+        column[4 * half + 3] = __byte_perm(ef, gh, 0x7632);
+    }
+}
+
+/* What becomes of a matrix (rows, width), both multiples of 16. */
+struct TileOutputs {
+    int64_t rows, width;
+    uint8_t *y, *t;  // either may be NULL
+    float *partials; // (tiles down, width): a tile's sums of its columns; may be NULL
+    CastScale scale;
+};
+
+/* Of shared memory, the words of the tile's columns go out as rows of the transpose, 16 bytes a thread. */
+__device__ __forceinline__ void store_transpose(const uint32_t *tile, int64_t first, int64_t left,
+                                                const TileOutputs &out) {
+    constexpr int QUADS = WORDS / 4; // of 16 rows each
+    for (int i = threadIdx.x; i < TILE * QUADS; i += TILE_THREADS) {
+        const int quad = i % QUADS, group = i / QUADS; // a warp takes four columns, eight apart
+        const int at = group / 32 * 32 + group % 4 * COLUMNS + group / 4 % COLUMNS;
+        const int64_t r = first + quad * 16;
+        if (r >= out.rows || left + at >= out.width) continue;
+        uint4 words;
+        words.x = tile[place(at, quad * 4)], words.y = tile[place(at, quad * 4 + 1)];
+        words.z = tile[place(at, quad * 4 + 2)], words.w = tile[place(at, quad * 4 + 3)];
+        *reinterpret_cast<uint4 *>(out.t + (left + at) * out.rows + r) = words;
+    }
+}
+
+/* A block's sums of its columns, in a fixed order. */
+__device__ __forceinline__ void store_sums(float *room, const float (&sum)[COLUMNS], int64_t left,
+                                           const TileOutputs &out) {
+    const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    __syncthreads(); // the transpose has left the memory
+#pragma unroll
+    for (int e = 0; e < COLUMNS; e++) room[down * TILE + across * COLUMNS + e] = sum[e];
+    __syncthreads();
+    if (threadIdx.x >= TILE || left + threadIdx.x >= out.width) return;
+    float total = 0;
+    for (int i = 0; i < DOWN; i++) total += room[i * TILE + threadIdx.x];
+    out.partials[blockIdx.y * out.width + left + threadIdx.x] = total;
+}
+
+/* Floor: read what the source reads, write y and t: 2 bytes an element. */
+template <class Source>
+__global__ void __launch_bounds__(TILE_THREADS) cast_tile(Source source, TileOutputs out) {
+    __shared__ uint32_t tile[TILE * WORDS];
+    const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    const int64_t first = (int64_t)blockIdx.y * TILE, left = (int64_t)blockIdx.x * TILE;
+    const int64_t c = left + across * COLUMNS;
+    const float s = out.scale.value();
+    uint32_t most = 0;
+    float sum[COLUMNS] = {};
+#pragma unroll
+    for (int pass = 0; pass < TILE / (DOWN * ROWS_AT_ONCE); pass++) {
+        const int word = pass * DOWN + down;
+        const int64_t r = first + word * ROWS_AT_ONCE;
+        if (r >= out.rows || c >= out.width) continue; // rows come in sixteens, columns in eights
+        typename Source::Raw raw[ROWS_AT_ONCE];
+        float values[ROWS_AT_ONCE][COLUMNS];
+        uint32_t row[ROWS_AT_ONCE][2], column[COLUMNS];
+#pragma unroll
+        for (int i = 0; i < ROWS_AT_ONCE; i++) raw[i] = source.read(r + i, c);
+#pragma unroll
+        for (int i = 0; i < ROWS_AT_ONCE; i++) {
+            source.values(c, raw[i], values[i]);
+#pragma unroll
+            for (int e = 0; e < COLUMNS; e++) {
+                most = max(most, __float_as_uint(fabsf(values[i][e])));
+                sum[e] += values[i][e];
+            }
+        }
+        convert(values, s, row, column);
+#pragma unroll
+        for (int i = 0; out.y && i < ROWS_AT_ONCE; i++)
+            *reinterpret_cast<uint2 *>(out.y + (r + i) * out.width + c) = make_uint2(row[i][0], row[i][1]);
+#pragma unroll
+        for (int i = 0; out.t && i < COLUMNS; i++) tile[place(across * COLUMNS + i, word)] = column[i];
+    }
+    most = block_reduce<TILE_THREADS>(most, Larger());
+    if (threadIdx.x == 0) out.scale.leave(s, most, blockIdx.x == 0 && blockIdx.y == 0);
+    __syncthreads();
+    if (out.t) store_transpose(tile, first, left, out);
+    if (out.partials) store_sums(reinterpret_cast<float *>(tile), sum, left, out);
+}
+
+/* The largest magnitude, where it must be known first. Floor: read what the source reads. */
+template <class Source>
+__global__ void __launch_bounds__(TILE_THREADS)
+    tile_maximum(Source source, int64_t rows, int64_t width, uint32_t *maximum) {
+    uint32_t most = 0;
+    const int64_t count = rows * width / COLUMNS, across = width / COLUMNS;
+    for (int64_t i = thread_index(); i < count; i += thread_count()) {
+        float values[COLUMNS];
+        const int64_t row = i / across, column = (i - row * across) * COLUMNS;
+        source.values(column, source.read(row, column), values);
+#pragma unroll
+        for (int e = 0; e < COLUMNS; e++) most = max(most, __float_as_uint(fabsf(values[e])));
+    }
+    most = block_reduce<TILE_THREADS>(most, Larger());
+    if (threadIdx.x == 0) atomicMax(maximum, most); // of integers: any order gives the same
+}
+
+/* All that `c` asks for of the matrix that a source makes; its x says rows, columns and dtype. */
+template <class Source>
+Status cast_of(Ctx *ctx, const char *name, Category category, const Source &source, const Cast *c) {
+    const int64_t rows = tensor_rows(c->x), width = tensor_width(c->x);
+    const dim3 grid((unsigned)divide_up(width, TILE), (unsigned)divide_up(rows, TILE));
+    Tensor maximum = {}, partials = {};
+    if (tensor_empty(c->given)) TRY(take(ctx, ARENA_SCRATCH, "cast.maximum", I32, shape1(1), &maximum));
+    if (!tensor_empty(c->sums))
+        TRY(take(ctx, ARENA_SCRATCH, "cast.partials", F32, shape2(grid.y, width), &partials));
+    const CastScale scale = {data_of<float>(c->given), data_of<uint32_t>(maximum), data_of<float>(c->scale),
+                             data_of<float>(c->seen)};
+    const TileOutputs out = {
+        rows, width, data_of<uint8_t>(c->y), data_of<uint8_t>(c->t), data_of<float>(partials), scale};
+    if (!tensor_empty(maximum))
+        PRIMITIVE (ctx, "absolute maximum", ELEMENTWISE) {
+            TRY(ctx->device->fill(ctx->device, maximum.data, 0, sizeof(uint32_t)));
+            TRY(LAUNCH(ctx, (tile_maximum<Source>),
+                       grid_stride_blocks(ctx, rows * width / COLUMNS, TILE_THREADS), TILE_THREADS, 0, source,
+                       rows, width, data_of<uint32_t>(maximum)));
+        }
+    PRIMITIVE_OF (ctx, ctx->pass, name, category) {
+        TRY(LAUNCH(ctx, (cast_tile<Source>), grid, TILE_THREADS, 0, source, out));
+        if (out.partials) TRY(partials_add(ctx, out.partials, grid.y, width, {{data_of<float>(c->sums)}}));
+    }
+    return OK;
+}
+
+} // namespace
