@@ -63,7 +63,11 @@ static Tensor memory_cache(const Walk *w) {
 
 /* The blocks' products may be of 8 bits; embedding and head stay as they are. */
 static LinearForward layer_of(const Affine *p) {
-    return (LinearForward){.weight = p->weight.weight, .bias = p->bias.weight, .fp8 = true};
+    return (LinearForward){.weight = p->weight.weight,
+                           .bias = p->bias.weight,
+                           .fp8 = true,
+                           .scales = p->weight.scales,
+                           .seen = p->weight.seen};
 }
 
 /* `l` is layer_of's, and may say more. */
@@ -96,10 +100,8 @@ static Status add(Walk *w, const char *name, const Affine *p, Tensor u, const Li
 }
 
 static Status add_back(Walk *w, const char *name, const Affine *p, const ResidualAdd *forward, Tensor du) {
-    LinearBackward l = {.input = forward->linear.input,
-                        .dx = du,
-                        .dweight = p->weight.gradient,
-                        .dbias = p->bias.gradient};
+    LinearBackward l = {
+        .input = forward->linear.input, .dx = du, .dweight = p->weight.gradient, .dbias = p->bias.gradient};
     w->ctx->call = name;
     return residual_add_backward(w->ctx, &w->g->x, forward, &l);
 }
@@ -233,8 +235,7 @@ static Status cross_attention(Walk *w, Tensor u) {
     }
     TRY(attend(w, "cross attention", b->cross_query.y, keys_of(c, keys_and_values),
                values_of(c, keys_and_values), &b->cross));
-    return add(w, "cross.projection", &w->p->cross_projection, b->cross.y, NULL,
-               &b->cross_projection);
+    return add(w, "cross.projection", &w->p->cross_projection, b->cross.y, NULL, &b->cross_projection);
 }
 
 static Status cross_attention_back(Walk *w, LinearBackward du) {

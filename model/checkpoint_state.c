@@ -5,6 +5,7 @@
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
 #include "model/parameter_values.h"
+#include "model/scales.h"
 #include "model/shards.h"
 
 #include <errno.h>
@@ -86,7 +87,7 @@ static Status parse_metadata(const Safetensors *file, const char *path, Training
     return OK;
 }
 
-/* ---- moments ---- */
+/* ---- moments, and the scales of products in 8 bits ---- */
 
 int64_t checkpoint_chunk(const Parameters *p) {
     int64_t largest = 1;
@@ -107,6 +108,11 @@ static SafetensorsEntry describe(const Parameters *p, int i, int moment, MomentN
         .name = name->text, .type = p->narrow_moments ? SAFE_BF16 : SAFE_F32, .rank = info->shape.rank};
     memcpy(entry.d, info->shape.d, sizeof info->shape.d);
     return entry;
+}
+
+static SafetensorsEntry scales_entry(const Parameters *p) {
+    return (SafetensorsEntry){
+        .name = "fusebox.scales", .type = SAFE_F32, .rank = 2, .d = {p->count, OPERANDS}};
 }
 
 static Tensor moments(const Parameters *p, int moment) {
@@ -155,7 +161,8 @@ static Status save_moment(Ctx *ctx, const char *path, RankFile *file, const Para
     return OK;
 }
 
-static Status open_file(const char *path, const Parameters *p, const TrainingState *state, RankFile *file) {
+static Status open_file(const char *path, const Parameters *p, const TrainingState *state, bool scaled,
+                        RankFile *file) {
     char texts[MEMBERS][32];
     SafetensorsNote notes[FORMAT_NOTES + MEMBERS] = {{"format", "pt"}, {version_key, version}};
     int64_t count = FORMAT_NOTES;
@@ -163,12 +170,19 @@ static Status open_file(const char *path, const Parameters *p, const TrainingSta
         print_member(state, i, texts[i], sizeof texts[i]);
         notes[count++] = (SafetensorsNote){members[i].key, texts[i]};
     }
-    size_t entry_count = 2 * (size_t)p->count;
-    OWNED SafetensorsEntry *entries = memory_array(entry_count, sizeof *entries);
-    OWNED MomentName *names = memory_array(entry_count, sizeof *names);
-    for (int i = 0; i < (int)entry_count; i++)
-        entries[i] = describe(p, i % p->count, i / p->count, &names[i]);
-    return rank_file_open(p, path, entries, (int64_t)entry_count, notes, count, file);
+    const int moment_count = 2 * p->count;
+    OWNED SafetensorsEntry *entries = memory_array((size_t)moment_count + 1, sizeof *entries);
+    OWNED MomentName *names = memory_array((size_t)moment_count, sizeof *names);
+    for (int i = 0; i < moment_count; i++) entries[i] = describe(p, i % p->count, i / p->count, &names[i]);
+    entries[moment_count] = scales_entry(p);
+    return rank_file_open(p, path, entries, moment_count + scaled, notes, count, file);
+}
+
+static Status save_scales(Ctx *ctx, const RankFile *file, const Parameters *p) {
+    const int64_t count = tensor_count(p->scales);
+    OWNED float *values = memory_array((size_t)count, sizeof *values);
+    TRY(values_read(ctx, p->scales, 0, count, values));
+    return safetensors_writer_append(file->writer, values, count * (int64_t)sizeof *values);
 }
 
 Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, const TrainingState *state) {
@@ -176,7 +190,7 @@ Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, cons
     if (!chunk) return fail(ERROR_MEMORY, "out of host memory to save %s", path);
     RankFile file;
     Status status = OK;
-    TRY(open_file(path, p, state, &file));
+    TRY(open_file(path, p, state, ctx->scaled, &file));
     for (int moment = 0; moment < 2; moment++) {
         Tensor whole;
         Status collected = shards_collect(ctx, p, moments(p, moment), &whole); // also after an error: all do
@@ -186,11 +200,13 @@ Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, cons
         else
             status = collected;
     }
+    if (!status && ctx->scaled && rank_file_mine(&file, 2 * (int64_t)p->count))
+        status = save_scales(ctx, &file, p);
     return rank_file_close(&file, status);
 }
 
-static Status find_moment(const Safetensors *file, const char *path, const SafetensorsEntry *wanted,
-                          const SafetensorsEntry **entry) {
+static Status find_entry(const Safetensors *file, const char *path, const SafetensorsEntry *wanted,
+                         const SafetensorsEntry **entry) {
     *entry = safetensors_find(file, wanted->name);
     bool fits = *entry && (*entry)->type == wanted->type && (*entry)->rank == wanted->rank;
     for (int axis = 0; fits && axis < wanted->rank; axis++) fits = (*entry)->d[axis] == wanted->d[axis];
@@ -215,9 +231,27 @@ static Status load_moment(Ctx *ctx, const char *path, const SafetensorsEntry *en
     return OK;
 }
 
+/* A scale is a power of two that casts have (base/float8.h), or 1. */
+static Status load_scales(Ctx *ctx, const Safetensors *file, const char *path, const Parameters *p) {
+    const SafetensorsEntry wanted = scales_entry(p), *entry;
+    const int64_t count = tensor_count(p->scales);
+    OWNED float *values = memory_array((size_t)count, sizeof *values);
+    TRY(find_entry(file, path, &wanted, &entry));
+    TRY(fail_at(safetensors_verify(entry), "%s", path));
+    TRY(safetensors_read(entry, 0, count, values));
+    for (int64_t i = 0; i < count; i++)
+        if (!scale_valid(values[i]))
+            return fail(ERROR_FORMAT, "%s: tensor '%s' has a value of %g, which no scale can have", path,
+                        wanted.name, (double)values[i]);
+    TRY(values_write(ctx, p->scales, 0, count, values));
+    ctx->scaled = true;
+    return OK;
+}
+
 /* Checks all before it loads any. */
-static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, Parameters *p, float *chunk) {
-    if (safetensors_count(file) != 2 * (int64_t)p->count)
+static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, Parameters *p, bool scaled,
+                           float *chunk) {
+    if (safetensors_count(file) != 2 * (int64_t)p->count + scaled)
         return fail(ERROR_FORMAT, "%s holds %lld tensors, but this model's moments are %d", path,
                     (long long)safetensors_count(file), 2 * p->count);
     for (int load = 0; load < 2; load++) {
@@ -225,7 +259,7 @@ static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, 
             MomentName name;
             const SafetensorsEntry *entry;
             SafetensorsEntry wanted = describe(p, i % p->count, i / p->count, &name);
-            TRY(find_moment(file, path, &wanted, &entry));
+            TRY(find_entry(file, path, &wanted, &entry));
             Tensor moment = moments(p, i / p->count), flat = shards_whole(p, moment);
             if (!load) continue;
             TRY(load_moment(ctx, path, entry, flat, p->info[i % p->count].offset, chunk));
@@ -241,5 +275,7 @@ Status training_state_load(Ctx *ctx, const char *path, Parameters *p, TrainingSt
     TRY(safetensors_open(path, &file));
     if (!chunk) return fail(ERROR_MEMORY, "out of host memory to load %s", path);
     TRY(parse_metadata(file, path, state));
-    return load_moments(ctx, file, path, p, chunk);
+    const bool scaled = safetensors_find(file, scales_entry(p).name);
+    TRY(load_moments(ctx, file, path, p, scaled, chunk));
+    return scaled ? load_scales(ctx, file, path, p) : OK;
 }

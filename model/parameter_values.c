@@ -39,6 +39,7 @@ static Status take_training(Ctx *ctx, Parameters *p) {
     Dtype moments = p->narrow_moments ? BF16 : wide;
     TRY(take(ctx, ARENA_OPTIMIZER, "first moments", moments, state, &p->m));
     TRY(take(ctx, ARENA_OPTIMIZER, "second moments", moments, state, &p->v));
+    TRY(take(ctx, ARENA_OPTIMIZER, "scales", F32, shape2(p->count, OPERANDS), &p->scales));
     return take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays);
 }
 
@@ -48,13 +49,18 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     p->weight = tensor_view(weights.data, ctx->dtype, shape1(p->size));
     if (training) TRY(take_training(ctx, p));
     for (int i = 0; i < p->count; i++) {
-        p->info[i].parameter->weight = part(p->weight, &p->info[i]);
-        if (training) p->info[i].parameter->gradient = part(p->gradient, &p->info[i]);
+        Parameter *parameter = p->info[i].parameter;
+        parameter->weight = part(p->weight, &p->info[i]);
+        if (!training) continue;
+        parameter->gradient = part(p->gradient, &p->info[i]);
+        parameter->scales = tensor_elements(p->scales, i * OPERANDS, shape1(OPERANDS));
+        parameter->seen =
+            tensor_elements(parameters_seen(p), i * OPERANDS * CAST_SEEN, shape2(OPERANDS, CAST_SEEN));
     }
     if (p->config.tied_tables) p->encoder.token = p->stack.token;
     if (p->config.tied_head) p->head = p->stack.token;
     if (ctx->measuring) return OK;
-    Tensor cleared[] = {weights, p->sums, p->master, p->m, p->v}; // the gaps must hold zeros
+    Tensor cleared[] = {weights, p->sums, p->master, p->m, p->v, p->scales}; // the gaps must hold zeros
     for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++)
         if (!tensor_empty(cleared[i]))
             TRY(ctx->device->fill(ctx->device, cleared[i].data, 0, tensor_bytes(cleared[i])));

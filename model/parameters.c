@@ -201,8 +201,21 @@ static void lay_out(Parameters *p) {
         p->groups[g].first = p->groups[g - 1].first + p->groups[g - 1].count;
 }
 
+static Shape seen_shape(const Parameters *p) {
+    return shape3(p->count, OPERANDS, CAST_SEEN);
+}
+
+/* Elements of the tail before what casts have seen. */
+static int64_t said(const Parameters *p) {
+    return TAIL_LOSSES + (p->ranks > 1 ? p->ranks : 0);
+}
+
 int64_t parameters_tail(const Parameters *p) {
-    return ceiling(TAIL_LOSSES + (p->ranks > 1 ? p->ranks : 0), ADAMW_UNIT);
+    return ceiling(said(p) + shape_count(seen_shape(p)), ADAMW_UNIT);
+}
+
+Tensor parameters_seen(const Parameters *p) {
+    return tensor_elements(p->sums, p->padded + said(p), seen_shape(p));
 }
 
 Tensor parameters_tail_of(const Parameters *p, Tensor sums) {
@@ -304,7 +317,10 @@ static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
 }
 
 static Parameter part(const Parameter *p, int64_t first, int64_t count) {
-    return (Parameter){rows_of(p->weight, first, count), rows_of(p->gradient, first, count)};
+    Parameter rows = *p;
+    rows.weight = rows_of(p->weight, first, count);
+    rows.gradient = rows_of(p->gradient, first, count);
+    return rows;
 }
 
 Affine affine_rows(const Affine *a, int64_t first, int64_t count) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/tensor.h"
+#include "kernels/linear/linear.h"
 #include "model/architectures.h"
 #include "optim/adamw.h"
 
@@ -14,6 +15,9 @@
 typedef struct {
     Tensor weight;   // dtype of the computation
     Tensor gradient; // fp32, same shape
+    Tensor
+        scales; // (OPERANDS) fp32: of the products in 8 bits that a weight is in (model/scales.h); as the gradient
+    Tensor seen; // (OPERANDS, CAST_SEEN) fp32: what their casts have seen
 } Parameter;
 
 typedef struct {
@@ -90,6 +94,7 @@ typedef struct {
     Tensor sums;                           // (padded + parameters_tail) gradients, then the tail
     Tensor arrivals; // (ranks - 1, padded / ranks) the others' gradients of this rank's parts; may be empty
     Tensor finished; // the same of the micro-batches before; empty with one in a step
+    Tensor scales;   // (count, OPERANDS) fp32, empty without training
     Tensor decays;   // (adamw_words(size)) i32, empty without training
     Config config;   // whose parameters these are
     StackParameters stack, encoder;   // with tied tables encoder.token is stack.token
@@ -116,10 +121,11 @@ typedef struct {
 ParameterCount parameters_count(const Config *config);
 
 /* Behind the gradients lies what else a step sums over micro-batches and ranks, and with ranks is
- * gathered. */
+ * gathered; at its end what casts have seen. */
 enum { TAIL_LOSS, TAIL_STOP, TAIL_TOKENS, TAIL_LOSSES }; // how many ranks want to stop; each rank's own loss
 int64_t parameters_tail(const Parameters *parameters);   // elements
 Tensor parameters_tail_of(const Parameters *parameters, Tensor sums);
+Tensor parameters_seen(const Parameters *parameters); // (count, OPERANDS, CAST_SEEN)
 
 /* Of a range of the flat space, or of the sums, what lies outside the blocks: embeddings, heads and the tail,
  * in at most so many parts. A backward pass adds to a block's gradients once; to these, which can be shared

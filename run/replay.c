@@ -18,6 +18,7 @@ bool replay_allowed(const Ctx *ctx) {
 
 static ReplayKey key_of(const Ctx *ctx, const double terms[REPLAY_TERMS]) {
     ReplayKey key = {.fuses = ctx->fuses,
+                     .scaled = ctx->scaled,
                      .saved = ctx->arenas[ARENA_SAVED].used,
                      .scratch = ctx->arenas[ARENA_SCRATCH].used};
     memcpy(key.terms, terms, sizeof key.terms);
@@ -25,7 +26,8 @@ static ReplayKey key_of(const Ctx *ctx, const double terms[REPLAY_TERMS]) {
 }
 
 static bool same(const ReplayKey *a, const ReplayKey *b) {
-    bool equal = a->fuses == b->fuses && a->saved == b->saved && a->scratch == b->scratch;
+    bool equal =
+        a->fuses == b->fuses && a->scaled == b->scaled && a->saved == b->saved && a->scratch == b->scratch;
     for (int i = 0; i < REPLAY_TERMS; i++) equal = equal && a->terms[i] == b->terms[i];
     return equal;
 }

@@ -11,6 +11,7 @@ enum { REPLAY_TERMS = 9 };
 /* What shapes the work: where it differs from the last run's, the graph is dropped and the work runs anew. */
 typedef struct {
     uint32_t fuses;
+    bool scaled;                // casts are given scales
     size_t saved, scratch;      // bytes taken of the arenas: the work's tensors get the same addresses again
     double terms[REPLAY_TERMS]; // the caller's: sizes, factors
 } ReplayKey;

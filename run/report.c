@@ -164,8 +164,9 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     r->waited_ms += cost->reader_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
-    char blamed[40] = "";
+    char blamed[40] = "", clipped[40] = "";
     if (result->blamed >= 0) snprintf(blamed, sizeof blamed, ", first on rank %d", result->blamed);
+    if (result->clipped) snprintf(clipped, sizeof clipped, " | %" PRId64 " casts clipped", result->clipped);
     if (result->skipped)
         progress_line(r->progress,
                       "step %" PRId64 ": loss %g or norm %g is not finite%s; the update is skipped", step,
@@ -173,9 +174,9 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     if (due)
         progress_line(r->progress,
                       "step %5" PRId64 "/%" PRId64
-                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s",
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text);
+                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text, clipped);
     progress_step(r->progress, step, 1e-3 * cost->ms);
     TRY(draw_step(r, step, result, learning_rate, rate));
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
@@ -187,6 +188,7 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     json_member_number(w, "data_ms", cost->reader_ms);
     json_member_number(w, rate_key(r), rate);
     json_member_number(w, "mfu", mfu);
+    if (t->ctx.fuses & FUSE_FP8) json_member_integer(w, "clipped", result->clipped);
     return events_end(r->events);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "comm/rendezvous.h"
+#include "model/scales.h"
 
 #include <string.h>
 
@@ -213,7 +214,8 @@ Status trainer_result(Trainer *t, StepResult *result) {
     TRY(trainer_read_state(t, state));
     result->norm = state[ADAMW_NORM];
     result->skipped = state[ADAMW_SKIPPED] != 0;
-    return OK;
+    if (!(t->ctx.fuses & FUSE_FP8)) return OK;
+    return scales_renew(&t->ctx, &t->model.parameters, step_batches(t), &result->clipped);
 }
 
 Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_rate, StepResult *result) {

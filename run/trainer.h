@@ -48,11 +48,12 @@ typedef struct {
 
 /* What a step reports. */
 typedef struct {
-    double loss;  // mean over the step's tokens, before the update
-    double norm;  // global gradient norm before clipping
-    bool skipped; // loss or norm was not finite: nothing was updated
-    bool stop;    // some rank wants to stop
-    int blamed;   // the first rank whose own loss was not finite; -1: none
+    double loss;     // mean over the step's tokens, before the update
+    double norm;     // global gradient norm before clipping
+    bool skipped;    // loss or norm was not finite: nothing was updated
+    bool stop;       // some rank wants to stop
+    int64_t clipped; // casts to 8 bits that met numbers beyond their scale
+    int blamed;      // the first rank whose own loss was not finite; -1: none
 } StepResult;
 
 /* What validation reports. */

@@ -1,0 +1,20 @@
+/* scales: by which --fused=fp8 brings a step's tensors into the range of 8 bits. A cast is given a scale that was known
+ * before the step began, and leaves what it has seen for the next step (kernels/cast/cast.h):
+ *
+ *     m     = mean over the step's micro-batches of max |x|
+ *     s     = the largest power of two with s * SCALE_MARGIN * m <= 448
+ *
+ * s stays as it is where m is 0 or not finite. A mean, as of the losses, has the same bits on any number of ranks.
+ * The first step has no scales, and its casts find their own. */
+#pragma once
+
+#include "kernels/op.h"
+#include "model/parameters.h"
+
+enum { SCALE_MARGIN = 2 };
+
+/* Behind a step: sets parameters->scales and ctx->scaled. `clipped` gets the number of casts that clipped. */
+CHECKED Status scales_renew(Ctx *ctx, Parameters *parameters, int64_t micro_batches, int64_t *clipped);
+
+/* Whether a number can be a scale. */
+bool scale_valid(float scale);
