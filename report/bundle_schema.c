@@ -149,6 +149,8 @@ static const Field memory[] = {FIELD(COUNT, "peak_bytes", BundlePath, peak_bytes
                                {0}};
 static const Field audit[] = {FIELD(TEXT, "check", TraceFinding, name),
                               FIELD(TRUTH, "passed", TraceFinding, passed),
+                              FIELD_OPTIONAL(NUMBER, "found", TraceFinding, found),
+                              FIELD_OPTIONAL(NUMBER, "allowed", TraceFinding, allowed),
                               FIELD(TEXT, "detail", TraceFinding, detail),
                               {0}};
 static const Field paths[] = {

@@ -1,5 +1,5 @@
 /* bundle_schema: what a bundle holds, and the one table of its keys, by which it is written, checked and
- * read, and with which docs/profile-schema.md ends. */
+ * read; docs/profile-schema.md explains them. */
 #pragma once
 
 #include "base/json_fields.h"

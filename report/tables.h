@@ -6,6 +6,10 @@
 
 enum { TABLES_MOST = 24 };
 
+/* Rows that a bundle's check reads: of "perf" and of "model". */
+#define PERF_STEP   "batch cost, ms"
+#define MODEL_STEPS "ProfileStep"
+
 /* In the order of the report; `key` says which one it is: "operations", "operators", "overview", "model",
  * "device", "perf", "categories", "work", "kernels", "copies", "ranges", "user_defined", "distribution",
  * "memory", "memory_timeline", "tensors", "sources"; by PyTorch's names "operations_by_shape", where there

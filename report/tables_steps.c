@@ -1,5 +1,6 @@
 /* Where the steps' time goes: devices, kinds of events, phases, and what came of it. */
 #include "report/spans.h"
+#include "report/tables.h"
 #include "report/tables_internal.h"
 
 #include "base/memory.h"
@@ -59,8 +60,8 @@ Table table_device(const Trace *t) {
 /* The rows: kinds of events, of which a phase's and the program's own ranges have names of their own. */
 enum { DATALOADER, FORWARD, BACKWARD, OPTIMIZATION, OTHERS, PROFILE_STEP, USER_DEFINED, EVENT_KINDS };
 
-static const char *const row_names[] = {"Dataloader", "Forward",     "Backward",   "Optimization",
-                                        "Others",     "ProfileStep", "UserDefined"};
+static const char *const row_names[] = {"Dataloader", "Forward",   "Backward",   "Optimization",
+                                        "Others",     MODEL_STEPS, "UserDefined"};
 
 static int overview_row(const TraceEvent *e) {
     if (e->kind == TRACE_STEP) return PROFILE_STEP;
@@ -230,7 +231,7 @@ Table table_perf(const Trace *t) {
         (void)add_perf(&table, "reader ratio, %", shares, count, room);
         (void)add_perf(&table, "reader cost, ms", r->reader_ms, count, room);
     }
-    double middle = add_perf(&table, "batch cost, ms", ms, count, room);
+    double middle = add_perf(&table, PERF_STEP, ms, count, room);
     if (r->seq > 1) add_rates(r, false, ms, count, room, &table); // one token is no sequence yet
     add_rates(r, true, ms, count, room, &table);
     if (own) {

@@ -135,7 +135,7 @@ void trace_add_tensor(Trace *t, TraceTensor tensor) {
     t->tensors[t->tensor_count++] = tensor;
 }
 
-void trace_add_finding(Trace *t, const char *name, bool passed, const char *format, ...) {
+void trace_add_finding(Trace *t, const char *name, double found, double allowed, const char *format, ...) {
     char detail[512];
     va_list arguments;
     va_start(arguments, format);
@@ -143,7 +143,8 @@ void trace_add_finding(Trace *t, const char *name, bool passed, const char *form
     va_end(arguments);
     t->findings =
         memory_grow(t->findings, &t->store->finding_room, t->finding_count + 1, sizeof *t->findings);
-    t->findings[t->finding_count++] = (TraceFinding){trace_name(t, name), passed, trace_name(t, detail)};
+    t->findings[t->finding_count++] =
+        (TraceFinding){trace_name(t, name), found <= allowed, found, allowed, trace_name(t, detail)};
 }
 
 static void copy_times(double **to, const double *from, int64_t count) {

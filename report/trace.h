@@ -127,10 +127,17 @@ typedef struct {
     int64_t bytes;
 } TraceTensor;
 
-/* A check of the report by itself, or a remark. */
+/* The checks whose figures a bundle holds as well. */
+#define CHECK_PHASES   "phases sum to the step within 1%"
+#define CHECK_COVERED  "at least 98% of the step is attributed"
+#define CHECK_LIMITS   "no operation above the machine's limit"
+#define CHECK_OVERHEAD "tracing costs under 10% of the step"
+
+/* A check of the report by itself: it passes where `found` is at most `allowed`. */
 typedef struct {
     const char *name; // "records = launches"
     bool passed;
+    double found, allowed;
     const char *detail; // one line with the figures
 } TraceFinding;
 
@@ -212,8 +219,8 @@ TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name);
 int64_t trace_add(Trace *trace, const TraceEvent *event); // its index
 void trace_add_memory(Trace *trace, TraceMemory memory);
 void trace_add_tensor(Trace *trace, TraceTensor tensor);
-void trace_add_finding(Trace *trace, const char *name, bool passed, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void trace_add_finding(Trace *trace, const char *name, double found, double allowed, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 void trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
                      const double *traced_ms, int64_t traced); // copies; reader_ms may be NULL
 /* How many tokens each of those steps had, `steps` and `traced` of them; copies. */

@@ -356,6 +356,8 @@ static void diff_tells_by_its_exit_code(void **state) {
     program_refuses(*state, ERROR_USAGE, "there is no command 'shrink'", "profile shrink");
     program_refuses(*state, ERROR_USAGE, "a command is needed", "profile");
     program_refuses(*state, ERROR_FORMAT, "bad.json", "profile check bad.json");
+    change(*state, "d/profiling_stats.json", "sum.json", "\"device_ns\":", "\"device_ns\":1,\"was\":");
+    program_refuses(*state, ERROR_FORMAT, "sum.json: paths[0]", "profile check sum.json");
 }
 
 int main(void) {

@@ -84,7 +84,7 @@ static void test_order(void **state) {
     trace_add_memory(t, (TraceMemory){10, MEMORY_SCRATCH, 7, -1});
     trace_add_tensor(t, (TraceTensor){trace_name(t, "small"), MEMORY_SAVED, 5});
     trace_add_tensor(t, (TraceTensor){trace_name(t, "large"), MEMORY_SAVED, 50});
-    trace_add_finding(t, "records = launches", true, "%d = %d", 2, 2);
+    trace_add_finding(t, "records = launches", 0, 0, "%d = %d", 2, 2);
     trace_set_times(t, (double[]){3, 4}, NULL, 2, (double[]){5}, 1);
     assert_null(trace_finish(t));
     assert_int_equal(t->memory[0].at, 10);

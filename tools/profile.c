@@ -2,6 +2,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/version.h"
+#include "report/bundle_check.h"
 #include "report/diff.h"
 #include "report/markdown_report.h"
 #include "report/page.h"
@@ -30,8 +31,10 @@ static const char help[] =
     "           LIMIT is \"step>+3%\", \"memory>+1%\" or \"launches>+0%\", or names a call,\n"
     "           with its pass or without: \"attention backward>+5%\"; \"<-3%\" limits a\n"
     "           gain. Exit code 8 if a change that is not noise exceeds one.\n"
-    "  check    reads profiles and says what is wrong with them. Exit code 4 if\n"
-    "           anything is.\n"
+    "  check    reads profiles and says what is wrong with them: a form that is not a\n"
+    "           profile's, sums that are not those of their parts, figures that stand\n"
+    "           twice and differ, verdicts of the audit that its figures do not bear\n"
+    "           out. Exit code 4 if anything is wrong.\n"
     "  page     makes the HTML page of a profile, which needs no network and no other\n"
     "           file.\n"
     "  tables, questions, report\n"
@@ -39,7 +42,7 @@ static const char help[] =
     "           Markdown.\n"
     "  picture  draws what `./train --compare --out=FOLDER` wrote to\n"
     "           FOLDER/compare.json, operation by operation.\n"
-    "  schema   prints the keys of a profile, as docs/profile-schema.md has them.\n";
+    "  schema   prints the keys of a profile; docs/profile-schema.md explains them.\n";
 
 /* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
 static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int *count) {
@@ -83,6 +86,11 @@ static Status check(int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         Bundle bundle;
         TRY(bundle_read(argv[i], &bundle));
+        Status status = fail_at(bundle_check(&bundle), "%s", argv[i]);
+        if (status) {
+            bundle_free(&bundle);
+            return status;
+        }
         printf("%s: %s, %s, on %s; %d path%s\n", argv[i], bundle.run.model, bundle.run.dtype,
                bundle.run.device, (int)bundle.paths_count, bundle.paths_count == 1 ? "" : "s");
         bundle_free(&bundle);

@@ -1,4 +1,5 @@
 /* Feeds mutated profile bundles to their reader. */
+#include "report/bundle_check.h"
 #include "report/markdown_report.h"
 #include "report/print.h"
 #include "report/table_json.h"
@@ -21,6 +22,8 @@ static void read_bundle(const uint8_t *data, size_t size) {
             const OperationRow *row = &bundle.paths[i].rows[k];
             must(isfinite(row->ns) && row->ns >= 0 && strlen(row->call) <= 4096);
         }
+    Status agree = bundle_check(&bundle);
+    if (agree) must_refuse(agree, ERROR_FORMAT);
     FILE *nowhere = fopen("/dev/null", "w");
     bundle_print_tables(&bundle, &(TableView){.limit = 3, .sort = ""}, nowhere);
     bundle_print_questions(&bundle, nowhere);
