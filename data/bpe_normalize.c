@@ -1,6 +1,5 @@
 /* What is done to a text before it is cut. Bytes that are not UTF-8 stay as they are. */
 #define _GNU_SOURCE // memmem
-#include "base/memory.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
 #include "data/decompose.h"

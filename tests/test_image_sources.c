@@ -247,7 +247,8 @@ static void reads_cifar(void **state) {
     records[1 + 2048] = 30;
     write_bytes(inside(*state, "data_batch_1.bin"), records, sizeof records);
     write_bytes(inside(*state, "data_batch_2.bin"), records, sizeof records);
-    write_text_file(inside(*state, "batches.meta.txt"), "airplane\nautomobile\nbird\ncat\n\ncat\ncat (2)\n\033[2J\n");
+    write_text_file(inside(*state, "batches.meta.txt"),
+                    "airplane\nautomobile\nbird\ncat\n\ncat\ncat (2)\n\033[2J\n");
     source = open_source(*state, IMAGES_TRAIN, NULL);
     assert_int_equal(images_count(source), 2 * RECORDS);
     assert_int_equal(images_classes(source), 10);

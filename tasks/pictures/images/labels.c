@@ -22,8 +22,7 @@ static char *untaken(char *name, Taken **taken) {
     if (shgeti(*taken, name) < 0) return name;
     size_t room = strlen(name) + LABEL_TEXT;
     char *numbered = memory_allocate(room);
-    do
-        snprintf(numbered, room, "%s (%" PRId64 ")", name, shget(*taken, name)++);
+    do snprintf(numbered, room, "%s (%" PRId64 ")", name, shget(*taken, name)++);
     while (shgeti(*taken, numbered) >= 0);
     memory_free(name);
     return numbered;
