@@ -241,6 +241,7 @@ static Status save_after(Run *run, Status status) {
 static Status train(Run *run) {
     const char *reason, *out = run->options.out;
     signals_catch();
+    signals_ignore_pipe();
     if (run->resume && !*out)
         progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
     Status status = save_after(run, loop(run, &reason));
@@ -282,7 +283,8 @@ static Status prepare(Run *run) {
     run->output = (OutputFolder){.options = &run->options, .set = &run->set, .first = run->world.rank == 0};
     TRY(output_folder_take(&run->output)); // before anything is looked up in it
     TRY(train_options_resume(&run->options, &run->set, &run->resume));
-    return open_session(run);
+    TRY(open_session(run));
+    return output_folder_rehearse(&run->output, &run->session);
 }
 
 static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {
