@@ -83,7 +83,8 @@ static Status cast_forward_cuda_naive(Ctx *ctx, const void *contract) {
             TRY(LAUNCH(ctx, transpose_bytes, grid, dim3(SQUARE, 8), 0, data_of<uint8_t>(y), rows, width,
                        data_of<uint8_t>(c->t)));
     }
-    if (sums) PRIMITIVE (ctx, "column sums", ELEMENTWISE) TRY(columns_add(ctx, c->x, partials, c->sums));
+    if (sums)
+        PRIMITIVE (ctx, "column sums", ELEMENTWISE) TRY(columns_add(ctx, c->x, partials, c->sums));
     return OK;
 }
 SLOT(CAST, FORWARD, CUDA, NAIVE, F32, cast_forward_cuda_naive<float>);

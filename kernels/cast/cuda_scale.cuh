@@ -18,9 +18,9 @@ __device__ __forceinline__ float e4m3_scale(uint32_t magnitude) {
     return __uint_as_float(min(262 - exponent - (fraction > 0x600000), 244u) << 23);
 }
 
-/* NaN where x is not finite: the conversions would make 448 of infinity. */
+/* NaN where x is not finite: the conversions would make 448 of infinity. A zero keeps its sign. */
 __device__ __forceinline__ float finite_or_nan(float x) {
-    return x + (x - x);
+    return x - (x - x);
 }
 
 __device__ __forceinline__ uint8_t e4m3_of(float x) {

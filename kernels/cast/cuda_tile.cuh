@@ -17,7 +17,7 @@ namespace {
 
 constexpr int TILE = 128; // rows and columns of a block's tile
 constexpr int COLUMNS = 8,
-              ROWS_AT_ONCE = 4;  // a thread converts so many at a time; four rows are a word of the transpose
+              ROWS_AT_ONCE = 4; // a thread converts so many at a time; four rows are a word of the transpose
 constexpr int TILE_THREADS = 256; // (16 along the columns, 16 along the rows)
 constexpr int ACROSS = TILE / COLUMNS, DOWN = TILE_THREADS / ACROSS;
 constexpr int WORDS = TILE / ROWS_AT_ONCE; // of a column of the tile

@@ -131,8 +131,8 @@ static Status cast_missing(Ctx *ctx, LinearForward *l, bool x, bool weight) {
 /* dpre in bytes, of which each gradient reads one form, and the bias's gradient, which the same pass sums. */
 static Status cast_gradient(Ctx *ctx, LinearBackward *l) {
     const LinearForward *f = l->forward;
-    Tensor dpre = l->dy;
-    if (f->deferred) dpre = tensor_view(NULL, dpre.dtype, linear_pre_shape(f)); // the form makes it of dy and pre
+    Tensor dpre = l->dy; // where it is deferred the form makes it, of dy and pre
+    if (f->deferred) dpre = tensor_view(NULL, dpre.dtype, linear_pre_shape(f));
     l->dy8 = cast_of(ctx, f, OPERAND_DPRE, dpre);
     l->dy8.sums = l->dbias;
     if (!tensor_empty(l->dweight)) TRY(cast_take_transpose(ctx, ARENA_SCRATCH, &l->dy8));

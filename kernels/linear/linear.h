@@ -81,13 +81,14 @@ typedef struct LinearForward {
     int parts; // weight is this many layers of the same size, one below the other: the naive form runs each
                // for itself, as frameworks run queries, keys and values; 0 or 1: it is one layer
     const struct LinearForward *input; // the activated layer that made x, or NULL
-    bool fp8;        // its products may be of 8 bits; what has an activation is then told dy_is_dpre
-    Tensor scales;   // (OPERANDS) fp32: those of the step before (cast.h, `given`); may be empty
-    Tensor seen;     // (OPERANDS, CAST_SEEN) fp32: what casts leave for the next step; may be empty
-    bool may_defer;  // y is read by one layer alone, which has fp8, is as wide as x and names this one as input
-    bool deferred;   // set by linear_forward: the activation has been left to that layer
-    Cast x8;         // filled by linear_forward where the GPU multiplies e4m3:
-    Cast weight8;    // the backward pass reads t and scale
+    bool fp8;      // its products may be of 8 bits; what has an activation is then told dy_is_dpre
+    Tensor scales; // (OPERANDS) fp32: those of the step before (cast.h, `given`); may be empty
+    Tensor seen;   // (OPERANDS, CAST_SEEN) fp32: what casts leave for the next step; may be empty
+    bool
+        may_defer; // y is read by one layer alone, which has fp8, is as wide as x and names this one as input
+    bool deferred; // set by linear_forward: the activation has been left to that layer
+    Cast x8;       // filled by linear_forward where the GPU multiplies e4m3:
+    Cast weight8;  // the backward pass reads t and scale
     bool casts_input; // said by linear.c to a form: x8 is still to be made, of input->pre
 } LinearForward;
 
