@@ -28,10 +28,6 @@ typedef struct {
     bool fused;
 } AttentionTime;
 
-static bool begins_with(const char *text, const char *beginning) {
-    return strncmp(text, beginning, strlen(beginning)) == 0;
-}
-
 /* The naive form marks its parts by name; the fused form is one kernel. */
 static AttentionTime attention_time(const Figures *f, Pass pass) {
     AttentionTime time = {0};
@@ -44,9 +40,9 @@ static AttentionTime attention_time(const Figures *f, Pass pass) {
         time.fused |= r->form == FORM_FUSED;
         for (int64_t k = 0; k < r->inside_count; k++) {
             const InsideRow *inside = &r->inside[k];
-            if (begins_with(inside->name, "softmax") || begins_with(inside->name, "log-sum-exp"))
+            if (inside->arithmetic == ARITHMETIC_SOFTMAX)
                 time.softmax += inside->ns;
-            else if (inside->category == CATEGORY_MATRIX || strstr(inside->name, "product"))
+            else if (inside->category == CATEGORY_MATRIX)
                 time.products += inside->ns;
         }
     }

@@ -136,9 +136,7 @@ typedef struct {
 /* A GPU computes a GELU or a softmax while it waits for memory. On the CPU their exponentials take longer
  * than their bytes, whatever the contract demands most of. */
 static bool computes(const InsideRow *inside, bool cpu) {
-    if (inside->category == CATEGORY_MATRIX) return true;
-    bool activation = inside->category == CATEGORY_ACTIVATION && strncmp(inside->name, "ReLU", 4) != 0;
-    return cpu && (activation || strncmp(inside->name, "softmax", 7) == 0);
+    return inside->category == CATEGORY_MATRIX || (cpu && inside->arithmetic != ARITHMETIC_PLAIN);
 }
 
 /* A fused operation is bound by what its contract demands most of; but a CPU computes what takes longer than
