@@ -214,5 +214,7 @@ int main(int argc, char **argv) {
     inference_close(&run.inference);
     session_close(&run.session);
     options_close(&run.set);
-    return status_exit(status, "infer");
+    int code = status_exit(status, "infer");
+    signals_repeat();
+    return code;
 }

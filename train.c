@@ -241,6 +241,7 @@ static Status save_after(Run *run, Status status) {
 static Status train(Run *run) {
     const char *reason, *out = run->options.out;
     signals_catch();
+    signals_ignore_pipe();
     if (run->resume && !*out)
         progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
     Status status = save_after(run, loop(run, &reason));

@@ -32,6 +32,8 @@ static const Option first[] = {
 
 static const Option last[] = {
     HEADING("Output"),
+    {TEXT("output", "FILE", output), .written = true, .default_text = "standard output",
+     .doc = "write what --prompts, --translate or --embed gives; FILE.part holds what is there so far"},
     {FLAG("quiet", quiet), .letter = 'q', .doc = "print results and errors only"},
     CONFIG_ROWS,
 };
@@ -45,6 +47,7 @@ static const InferOptions defaults = {
     .repeats = 20,
     .warmup_runs = 3,
     .json = "",
+    .output = "",
     .profiling = PROFILING_DEFAULTS,
     .config = "",
 };

@@ -17,6 +17,7 @@ typedef struct {
     bool compare;                     // naive and fused
     const char *json;                 // file for the profile
     ProfilingOptions profiling;       // traced runs, besides
+    const char *output;               // file for answers; "": standard output
     bool quiet;
     const char *config;
     bool print_config;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* The only thing that a signal may touch. */
-static volatile sig_atomic_t caught;
+static volatile sig_atomic_t caught; // its number
 
 static void catch_as(int number, void (*handler)(int), int flags) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
@@ -24,7 +24,7 @@ static void catch_with(int number, void (*handler)(int)) {
 
 static void on_signal(int number) {
     if (caught) _exit(128 + number);
-    caught = 1;
+    caught = number;
 }
 
 static void say(const char *text) {
@@ -58,6 +58,9 @@ void signals_catch(void) {
     catch_with(SIGINT, on_signal);
     catch_with(SIGTERM, on_signal);
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) catch_with(SIGHUP, on_signal);
+}
+
+void signals_ignore_pipe(void) {
     catch_with(SIGPIPE, SIG_IGN);
 }
 
@@ -73,4 +76,10 @@ bool signals_take(void) {
     bool was = caught;
     caught = 0;
     return was;
+}
+
+void signals_repeat(void) {
+    if (!caught) return;
+    catch_with(caught, SIG_DFL);
+    raise(caught);
 }

@@ -7,9 +7,11 @@
 
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define PAIRS                                                                                                \
     "train --model=transformer-nano --layers=1 --width=32 --heads=2 --context=32 --batch=6 --seq=24 -q "     \
@@ -230,6 +232,56 @@ static void test_sentence_transformers(void **state) {
                     "infer --model=st --device=cpu --embed=l.txt --output=e.safetensors");
 }
 
+/* Starts the command and interrupts it when "x.part" holds some answers. */
+static void interrupt(const char *folder, const char *command) {
+    struct stat about = {0};
+    off_t begun = 0;
+    pid_t program = program_start(folder, "%s", command);
+    program_wait_handler(program, SIGINT);
+    while (!begun || about.st_size < begun + 100) {
+        if (!begun && stat(inside(folder, "x.part"), &about) == 0) begun = about.st_size;
+        if (begun) assert_int_equal(stat(inside(folder, "x.part"), &about), 0);
+        assert_true(program_runs(program));
+        wait_ms(1);
+    }
+    kill(program, SIGINT);
+    const Ran *ran = program_end(folder, program);
+    assert_int_equal(ran->code, 128 + SIGINT);
+    expect_text(ran->error, "interrupted: x.part holds ");
+    assert_false(path_exists(inside(folder, "x")));
+}
+
+/* What has been written stays, and the same command continues: half an answer at the end is made again. */
+static void test_interrupted(void **state) {
+    const char *const commands[] = {
+        "infer --model=pairs --device=cpu --translate=many.txt --batch=1 --beam=2 --tokens=20 "
+        "--reference=answers.txt",
+        "infer --model=masked --device=cpu --embed=many.txt --batch=1"};
+    program_succeeds(*state, "for i in 1 2 3 4; do cat source.txt; done >many.txt; "
+                             "for i in 1 2 3 4; do cat target.txt; done >answers.txt");
+    for (int i = 0; i < 2; i++) {
+        char command[300], score[80];
+        const Ran *ran = program_succeeds(*state, "%s --output=all", commands[i]);
+        const char *bleu = strstr(ran->error, "BLEU");
+        snprintf(score, sizeof score, "%s", bleu ? bleu : "");
+        snprintf(command, sizeof command, "%s --output=x", commands[i]);
+        program_succeeds(*state, "rm -f x");
+        interrupt(*state, command);
+        program_refuses(*state, ERROR_USAGE, "x.part is what a run with other options", "%s --batch=2",
+                        command);
+        program_succeeds(*state, "printf half >>x.part");
+        ran = program_succeeds(*state, "%s", command);
+        expect_text(ran->error, "continuing behind them");
+        expect_text(ran->error, score);
+        expect_same_file(*state, "x", "all");
+        assert_false(path_exists(inside(*state, "x.part")));
+    }
+    /* Lines of any length come in their order, also where a batch is made of lines from further on. */
+    program_succeeds(*state, "%s --output=/dev/stdout -q >x", commands[0]);
+    const Ran *ran = program_succeeds(*state, "%s --batch=5 -q >y; cmp x y", commands[0]);
+    expect_text(ran->error, "BLEU");
+}
+
 /* How many tokens a step of the profile has that reads the lines of this text. */
 static double source_tokens(const char *folder, const char *text) {
     Bundle bundle;
@@ -318,7 +370,8 @@ int main(void) {
         cmocka_unit_test(test_translation), cmocka_unit_test(test_means),
         cmocka_unit_test(test_resume),      cmocka_unit_test(test_masked),
         cmocka_unit_test(test_embeddings),  cmocka_unit_test(test_sentence_transformers),
-        cmocka_unit_test(test_profile),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }

@@ -8,9 +8,11 @@
 #include "data/end_tokens.h"
 #include "data/json_lines.h"
 #include "data/text_stream.h"
+#include "data/digest.h"
+#include "run/answers.h"
 #include "run/batch_generator.h"
 #include "run/runner.h"
-#include "run/print_text.h"
+#include "run/signals.h"
 #include "tasks/text/stream_text.h"
 
 #include <inttypes.h>
@@ -21,21 +23,22 @@
 /* A line. */
 typedef struct {
     int64_t number, first, length; // its number, from 0; its tokens: Job.tokens[first, first + length)
-    TokenList text;                // the same, and the answer
-    bool ended;
 } Prompt;
 
 typedef struct {
     const Session *session;
     const InferOptions *options;
+    const OptionSet *set;
     const ChatInfer *own;
     int64_t most; // tokens of an answer
     SamplerOptions sampling;
     Chat chat; // opened by the first line with messages
     ChatMessages messages;
     TokenList tokens;
-    Prompt *prompts; // (count) the shortest first
+    Prompt *prompts; // (count)
     int64_t count, room;
+    int64_t longest; // tokens of the longest prompt
+    Answers *answers;
     bool said; // that a key was passed over
     Ctx ctx;
     Transformer model;
@@ -84,6 +87,7 @@ static Status read_prompt(void *context, const json_t *object) {
     job->prompts = memory_grow(job->prompts, &job->room, job->count + 1, sizeof *job->prompts);
     job->prompts[job->count] = (Prompt){.number = job->count, .first = first, .length = length};
     job->count++;
+    if (length > job->longest) job->longest = length;
     return OK;
 }
 
@@ -93,9 +97,35 @@ static int by_length(const void *left, const void *right) {
     return (a->number > b->number) - (a->number < b->number);
 }
 
-static int by_number(const void *left, const void *right) {
-    const Prompt *a = left, *b = right;
-    return (a->number > b->number) - (a->number < b->number);
+/* The shortest first, of as many batches as answers may wait for. */
+static void sort_prompts(Job *job, int64_t first) {
+    int64_t stretch = ANSWERS_BATCHES * job->options->batch;
+    for (int64_t count; first < job->count; first += count) {
+        count = job->count - first < stretch ? job->count - first : stretch;
+        qsort(job->prompts + first, (size_t)count, sizeof *job->prompts, by_length);
+    }
+}
+
+/* ---- writing ---- */
+
+static Status write_answer(const Job *job, int64_t number, const BatchRow *row) {
+    Bytes text = {0};
+    JsonWriter w = {0};
+    TextStream stream = {.begun = !job->chat.tokenizer};
+    for (int64_t i = row->prompt; i < row->text.count; i++)
+        tokenizer_stream(job->session->tokenizer, &stream, row->text.ids[i], &text);
+    tokenizer_stream_end(&stream, &text);
+    json_write_open(&w, '{');
+    json_write_key(&w, "text");
+    json_write_string(&w, (const char *)text.bytes, text.count);
+    json_member_integer(&w, "tokens", row->text.count - row->prompt);
+    json_write_key(&w, "ended");
+    json_write_boolean(&w, row->ended);
+    json_write_close(&w, '}');
+    Status status = answers_add(job->answers, number, w.text, (int64_t)w.length);
+    json_writer_free(&w);
+    memory_free(text.bytes);
+    return status;
 }
 
 /* ---- running ---- */
@@ -109,7 +139,7 @@ static Status rehearse(Ctx *ctx, void *program) {
 static Status prepare(Job *job) {
     const Session *s = job->session;
     const InferOptions *o = job->options;
-    int64_t window = job->prompts[job->count - 1].length + job->most;
+    int64_t window = job->longest + job->most;
     if (window > s->config.context) window = s->config.context;
     TRY(runner_open(s, &job->ctx, &job->model));
     batch_generator_open(&job->model, o->batch < job->count ? o->batch : job->count, window, &job->generator);
@@ -137,74 +167,57 @@ static Status open_rows(const Job *job, const Prompt *prompts, int64_t count, Ba
     return OK;
 }
 
-static Status run_batch(Job *job, Prompt *prompts, int64_t count) {
+static Status run_batch(Job *job, const Prompt *prompts, int64_t count) {
     BatchRow *rows = memory_array((size_t)count, sizeof *rows);
     Status status = open_rows(job, prompts, count, rows);
     if (!status)
         status = batch_generator_run(&job->ctx, &job->generator, rows, count, job->most, ends_text, job);
     for (int64_t i = 0; i < count; i++) {
-        prompts[i].text = rows[i].text;
-        prompts[i].ended = rows[i].ended;
+        if (!status) status = write_answer(job, prompts[i].number, &rows[i]);
+        token_list_free(&rows[i].text);
         sampler_close(rows[i].sampler);
     }
     memory_free(rows);
     return status;
 }
 
-/* ---- writing ---- */
-
-static void write_answer(const Job *job, const Prompt *prompt, JsonWriter *w) {
-    Bytes text = {0};
-    TextStream stream = {.begun = !job->chat.tokenizer};
-    for (int64_t i = prompt->length; i < prompt->text.count; i++)
-        tokenizer_stream(job->session->tokenizer, &stream, prompt->text.ids[i], &text);
-    tokenizer_stream_end(&stream, &text);
-    json_write_open(w, '{');
-    json_write_key(w, "text");
-    json_write_string(w, (const char *)text.bytes, text.count);
-    json_member_integer(w, "tokens", prompt->text.count - prompt->length);
-    json_write_key(w, "ended");
-    json_write_boolean(w, prompt->ended);
-    json_write_close(w, '}');
-    memory_free(text.bytes);
-}
-
-static Status write_answers(Job *job) {
-    JsonWriter w = {0};
-    Status status = OK;
-    qsort(job->prompts, (size_t)job->count, sizeof *job->prompts, by_number);
-    for (int64_t i = 0; i < job->count && !status; i++) {
-        json_writer_clear(&w);
-        write_answer(job, &job->prompts[i], &w);
-        status = print_text(NULL, w.text, (int64_t)w.length);
-        if (!status) status = print_text(NULL, "\n", 1);
-    }
-    json_writer_free(&w);
-    return status;
+static Status open_answers(Job *job) {
+    const TokenList *tokens = &job->tokens;
+    const AnswersOptions options = {
+        .session = job->session,
+        .options = job->options,
+        .set = job->set,
+        .input = digest_bytes(tokens->ids, (size_t)tokens->count * sizeof *tokens->ids),
+        .total = job->count};
+    return answers_open(&options, &job->answers);
 }
 
 static Status run_all(Job *job) {
+    bool whole;
     TRY(json_lines_read(job->own->prompts, read_prompt, job));
     if (!job->count) return fail(ERROR_FORMAT, "%s has no prompts", job->own->prompts);
-    qsort(job->prompts, (size_t)job->count, sizeof *job->prompts, by_length);
+    TRY(open_answers(job));
+    int64_t first = answers_kept(job->answers);
+    sort_prompts(job, first);
     TRY(prepare(job));
-    for (int64_t first = 0, count; first < job->count; first += count) {
+    for (int64_t count; first < job->count && !signals_caught(); first += count) {
         count = job->count - first < job->generator.rows ? job->count - first : job->generator.rows;
         TRY(run_batch(job, job->prompts + first, count));
     }
-    return write_answers(job);
+    return answers_finish(job->answers, &whole);
 }
 
 Status chat_answer_prompts(Session *session, const InferOptions *options, const OptionSet *set) {
     const TextInfer *text = options_values(set, &text_infer);
     Job job = {.session = session,
                .options = options,
+               .set = set,
                .own = options_values(set, &chat_infer),
                .most = text->tokens,
                .sampling = text_sampler(options, set)};
     TRY(text_check_model(session, options, set, "prompts"));
     Status status = run_all(&job);
-    for (int64_t i = 0; i < job.count; i++) token_list_free(&job.prompts[i].text);
+    answers_close(job.answers);
     memory_free(job.prompts);
     memory_free(job.messages.list);
     token_list_free(&job.tokens);

@@ -132,7 +132,7 @@ static const Command commands[] = {
      .check = check_conversation,
      .run = chat_converse},
     {.asker = "prompts",
-     .reads = TEXT_SAMPLING " tokens template batch",
+     .reads = TEXT_SAMPLING " tokens template batch output",
      .check = check_prompts,
      .run = chat_answer_prompts},
     {0},

@@ -1,7 +1,10 @@
 #include "tasks/masked/infer.h"
 
 #include "base/memory.h"
+#include "data/digest.h"
 #include "data/safetensors.h"
+#include "run/answers.h"
+#include "run/signals.h"
 #include "tasks/masked/text_encoder.h"
 #include "tasks/masked/sentence_config.h"
 #include "tasks/text/text_lines.h"
@@ -11,33 +14,45 @@
 #include <stdio.h>
 #include <string.h>
 
+Status embeddings_write(const char *path, const void *values, int64_t rows, int64_t width) {
+    SafetensorsEntry entry = {.name = "embeddings", .type = SAFE_F32, .rank = 2, .d = {rows, width}};
+    SafetensorsWriter *writer = NULL;
+    TRY(safetensors_writer_open(path, &entry, 1, NULL, 0, &writer));
+    Status status = safetensors_writer_append(writer, values, rows * width * (int64_t)sizeof(float));
+    if (!status) return safetensors_writer_close(writer);
+    safetensors_writer_abandon(writer);
+    return status;
+}
+
 typedef struct {
     Session *session;
     const InferOptions *options;
+    const OptionSet *set;
     const MaskedInfer *own;
     bool pooling_given, seq_given;
     TextEncoder encoder;
     SentenceConfig sentences; // of the model's folder; --pooling wins
     int64_t most;             // tokens of a line
     TextLines text;
-    int32_t *rows;     // (batch, seq) of one batch
-    int32_t *lengths;  // (batch)
-    float *hidden;     // (batch, seq, C) of one batch
-    float *embeddings; // (lines, C)
+    int32_t *rows;    // (batch, seq) of one batch
+    int32_t *lengths; // (batch)
+    float *hidden;    // (batch, seq, C) of one batch
+    float *embedding; // (C) of one line
+    Answers *answers;
 } Job;
 
 static Status prepare(Job *job) {
     TextEncoder *e = &job->encoder;
     int64_t C = e->model.config.width, lines = job->text.lines.count;
     e->batch = job->options->batch < lines ? job->options->batch : lines;
-    e->seq = job->text.sorted[0].count;
+    e->seq = job->text.longest;
     e->pooled = job->sentences.pooling == POOLING_POOLER;
     if (e->pooled && !e->model.config.pooler)
         return fail(ERROR_USAGE, "--pooling=pooler: this model has no pooler");
     job->rows = memory_array((size_t)(e->batch * e->seq), sizeof *job->rows);
     job->lengths = memory_array((size_t)e->batch, sizeof *job->lengths);
     job->hidden = memory_array((size_t)(e->batch * e->seq * C), sizeof *job->hidden);
-    job->embeddings = memory_array((size_t)(lines * C), sizeof *job->embeddings);
+    job->embedding = memory_array((size_t)C, sizeof *job->embedding);
     return text_encoder_start(e, job->session, job->options->seed);
 }
 
@@ -61,7 +76,7 @@ static void normalize(float *vector, int64_t C) {
     for (int64_t c = 0; c < C; c++) vector[c] = (float)((double)vector[c] / length);
 }
 
-/* Embeds entries [first, first + count), as wide as the first of them. */
+/* Embeds entries [first, first + count), as wide as the first of them, which is the longest. */
 static Status embed_batch(Job *job, int64_t first, int64_t count) {
     TextEncoder *e = &job->encoder;
     int64_t T = job->text.sorted[first].count, C = e->model.config.width;
@@ -80,29 +95,38 @@ static Status embed_batch(Job *job, int64_t first, int64_t count) {
         const float *states = job->hidden + row * C * (pooled ? 1 : T);
         int64_t averaged = job->sentences.pooling == POOLING_MEAN ? job->lengths[row] : 1;
         int64_t line = job->text.sorted[first + row].line;
-        if (!mean(states, averaged, C, job->embeddings + line * C))
+        if (!mean(states, averaged, C, job->embedding))
             return fail(ERROR_NONFINITE, "the embedding of line %" PRId64 " is not finite", line + 1);
-        if (job->sentences.normalize) normalize(job->embeddings + line * C, C);
+        if (job->sentences.normalize) normalize(job->embedding, C);
+        TRY(answers_add(job->answers, line, job->embedding, C * (int64_t)sizeof *job->embedding));
     }
     return OK;
 }
 
-static Status write_embeddings(const Job *job) {
-    int64_t C = job->encoder.model.config.width, lines = job->text.lines.count;
-    SafetensorsEntry entry = {.name = "embeddings", .type = SAFE_F32, .rank = 2, .d = {lines, C}};
-    SafetensorsWriter *writer = NULL;
-    TRY(safetensors_writer_open(job->own->output, &entry, 1, NULL, 0, &writer));
-    Status status =
-        safetensors_writer_append(writer, job->embeddings, lines * C * (int64_t)sizeof *job->embeddings);
-    if (!status) return safetensors_writer_close(writer);
-    safetensors_writer_abandon(writer);
-    return status;
+static Status publish(void *context, const char *path, const void *bytes) {
+    const Job *job = context;
+    return embeddings_write(path, bytes, job->text.lines.count, job->session->config.width);
+}
+
+static Status open_answers(Job *job) {
+    const FileMap *text = &job->text.lines.map;
+    const AnswersOptions options = {.session = job->session,
+                                    .options = job->options,
+                                    .set = job->set,
+                                    .input = digest_bytes(text->data, (size_t)text->size),
+                                    .total = job->text.lines.count,
+                                    .record = job->session->config.width * (int64_t)sizeof *job->embedding,
+                                    .context = job,
+                                    .publish = publish};
+    TRY(answers_open(&options, &job->answers));
+    text_lines_sort(&job->text, answers_kept(job->answers), ANSWERS_BATCHES * job->options->batch);
+    return OK;
 }
 
 static void print_result(const Job *job, double seconds) {
     const Config *c = &job->encoder.model.config;
     printf("%" PRId64 " embeddings of width %" PRId64 " in %s (%.2f s)\n", job->text.lines.count, c->width,
-           job->own->output, seconds);
+           job->options->output, seconds);
     if (job->most == c->context)
         text_lines_print_cut(&job->text, c->context);
     else if (job->text.cut)
@@ -126,14 +150,16 @@ static Status run(Job *job) {
     TRY(text_encoder_open(&job->encoder, job->session));
     TRY(read_sentences(job));
     TRY(text_lines_open(job->own->embed, job->session->tokenizer, true, job->most, &job->text));
+    TRY(open_answers(job));
     TRY(prepare(job));
     double start = device_clock();
     int64_t most = job->encoder.batch, lines = job->text.lines.count;
-    for (int64_t first = 0; first < lines; first += most)
+    for (int64_t first = answers_kept(job->answers); first < lines && !signals_caught(); first += most)
         TRY(embed_batch(job, first, lines - first < most ? lines - first : most));
     double seconds = device_clock() - start;
-    TRY(write_embeddings(job));
-    if (!job->options->quiet) print_result(job, seconds);
+    bool whole;
+    TRY(answers_finish(job->answers, &whole));
+    if (whole && !job->options->quiet) print_result(job, seconds);
     return OK;
 }
 
@@ -141,6 +167,7 @@ Status embed_text(Session *session, const InferOptions *options, const OptionSet
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
     job->session = session;
     job->options = options;
+    job->set = set;
     job->own = options_values(set, &masked_infer);
     job->pooling_given = options_given(set, "pooling");
     job->seq_given = options_given(set, "seq");
@@ -148,7 +175,8 @@ Status embed_text(Session *session, const InferOptions *options, const OptionSet
     memory_free(job->rows);
     memory_free(job->lengths);
     memory_free(job->hidden);
-    memory_free(job->embeddings);
+    memory_free(job->embedding);
+    answers_close(job->answers);
     text_lines_close(&job->text);
     text_encoder_close(&job->encoder);
     memory_free(job);

@@ -6,20 +6,18 @@
 
 static const Option rows[] = {
     HEADING("Embeddings and masked tokens, with a BERT"),
-    {TEXT("embed", "FILE", embed), .doc = "embed each line; needs --output"},
-    {TEXT("output", "FILE", output), .written = true, .doc = "write the embeddings as safetensors"},
+    {TEXT("embed", "FILE", embed), .doc = "embed each line, as safetensors; needs --output"},
     {CHOICE("pooling", "mean|first|pooler", pooling), .doc = "how the tokens' hidden states become one"},
     {TEXT("fill", "TEXT", fill), .doc = "print the likeliest tokens for each [MASK] in TEXT"},
 };
 
-static const MaskedInfer defaults = {.embed = "", .output = "", .fill = ""};
+static const MaskedInfer defaults = {.embed = "", .fill = ""};
 
 const OptionTable masked_infer = {rows, sizeof rows / sizeof *rows, &defaults, sizeof defaults};
 
 Status embed_check(const InferOptions *o, const OptionSet *set) {
-    const MaskedInfer *own = options_values(set, &masked_infer);
-    (void)o;
-    if (*own->output) return OK;
+    (void)set;
+    if (*o->output) return OK;
     return fail(ERROR_USAGE, "--embed needs a file to write the embeddings to: --output=FILE");
 }
 

@@ -30,6 +30,7 @@ Status translate_check(const InferOptions *o, const OptionSet *set) {
     const PairsInfer *own = options_values(set, &pairs_infer);
     const TextInfer *text = options_values(set, &text_infer);
     TRY(options_exclude(set, "no-cache", "decoding"));
+    TRY(options_exclude(set, "profile", "output"));
     TRY(option_needs(set, "profile-tokens", *o->profiling.window, "--profile"));
     if (own->min_tokens <= text->tokens) return OK;
     return fail(ERROR_USAGE, "--min-tokens=%" PRId64 " is more than --tokens=%" PRId64, own->min_tokens,

@@ -81,8 +81,8 @@ static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Fee
 
 static const Command commands[] = {
     {.asker = "translate",
-     .reads =
-         "tokens no-cache reference beam length-penalty min-tokens decoding profile-tokens profile batch",
+     .reads = "tokens no-cache reference beam length-penalty min-tokens decoding profile-tokens profile "
+              "batch output",
      .check = translate_check,
      .run = translate_text},
     {0},

@@ -2,9 +2,12 @@
 
 #include "base/memory.h"
 #include "tasks/pairs/bleu.h"
+#include "data/digest.h"
+#include "run/answers.h"
 #include "run/generate.h"
 #include "run/runner.h"
 #include "run/profiling.h"
+#include "run/signals.h"
 #include "tasks/text/text_lines.h"
 #include "tasks/text/text_profile.h"
 #include "tasks/pairs/translate.h"
@@ -15,23 +18,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One line. */
-typedef struct {
-    char *text;
-    int64_t length; // bytes
-} Translation;
-
 typedef struct {
     Session *session;
     const InferOptions *options;
+    const OptionSet *set;
     const PairsInfer *own;
     const TextInfer *text;
     TextLines source;
     Lines reference;
-    Translation *translations; // (lines), in the order of the text
-    Sentence *batch;           // (options->batch)
-    int64_t batched;           // of them, those of the present batch
-    int64_t decoded;           // tokens of all translations
+    Answers *answers;
+    Bytes translation; // the latest
+    Bleu bleu;         // of all translations so far, with --reference
+    Sentence *batch;   // (options->batch)
+    int64_t batched;   // of them, those of the present batch
+    int64_t decoded;   // tokens of all translations
     Ctx ctx;
     Transformer model;
     bool greedy; // one hypothesis of one sentence at a time: by the generator, which draws on the device
@@ -52,7 +52,6 @@ static Status open_texts(Job *job) {
     const InferOptions *o = job->options;
     TRY(text_lines_open(job->own->translate, job->session->tokenizer, false, job->session->config.context,
                         &job->source));
-    job->translations = memory_array((size_t)job->source.lines.count, sizeof *job->translations);
     job->batch = memory_array((size_t)o->batch, sizeof *job->batch);
     job->ms = memory_array((size_t)job->source.lines.count, sizeof *job->ms);
     if (!*job->own->reference) return OK;
@@ -105,7 +104,7 @@ static Status prepare(Job *job) {
         .penalty = job->own->length_penalty,
         .begin = tokenizer_special(s->tokenizer, TOKEN_BEGIN),
         .end = tokenizer_special(s->tokenizer, TOKEN_END),
-        .source = job->source.sorted[0].count,
+        .source = job->source.longest,
         .least = job->own->min_tokens,
         .most = most_tokens(job),
         .decoding = job->text->no_cache ? DECODING_LAST : (Decoding)job->own->decoding};
@@ -118,21 +117,26 @@ static Status prepare(Job *job) {
     return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed});
 }
 
+static void judge(void *context, int64_t line, const char *text, int64_t length) {
+    Job *job = context;
+    if (!*job->own->reference) return;
+    bleu_add(&job->bleu, text, length, job->reference.list[line].text, job->reference.list[line].length);
+}
+
 /* The tokens' bytes, with spaces for line ends: a translation is one line. */
-static void keep_text(Job *job, int64_t line, const int32_t *ids, int64_t count) {
-    Translation *kept = &job->translations[line];
-    int64_t bytes, at = 0;
+static Status take_translation(Job *job, int64_t line, const int32_t *ids, int64_t count) {
+    Bytes *text = &job->translation;
+    int64_t bytes;
+    text->count = 0;
     for (int64_t i = 0; i < count; i++) {
-        tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
-        kept->length += bytes;
-    }
-    kept->text = memory_allocate((size_t)kept->length + 1);
-    for (int64_t i = 0; i < count; i++, at += bytes) {
         const uint8_t *token = tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
-        if (bytes) memcpy(kept->text + at, token, (size_t)bytes);
+        if (bytes) bytes_put(text, token, bytes);
     }
-    for (int64_t i = 0; i < kept->length; i++)
-        if (kept->text[i] == '\n' || kept->text[i] == '\r') kept->text[i] = ' ';
+    for (int64_t i = 0; i < text->count; i++)
+        if (text->bytes[i] == '\n' || text->bytes[i] == '\r') text->bytes[i] = ' ';
+    job->decoded += count;
+    judge(job, line, (const char *)text->bytes, text->count);
+    return answers_add(job->answers, line, text->bytes, text->count);
 }
 
 static void take_batch(Job *job, int64_t first, int64_t count) {
@@ -169,21 +173,22 @@ static Status translate_greedily(Job *job, const TextLine *line) {
         TRY(generator_next(&job->ctx, g, job->sampler, &token));
         if (token != end) token_list_add(&job->greedy_tokens, token);
     }
-    job->decoded += job->greedy_tokens.count;
-    keep_text(job, line->line, job->greedy_tokens.ids, job->greedy_tokens.count);
-    return OK;
+    return take_translation(job, line->line, job->greedy_tokens.ids, job->greedy_tokens.count);
 }
 
-static Status translate_all(Job *job) {
-    for (int64_t i = 0; job->greedy && i < job->source.lines.count; i++) {
+static Status translate_all_greedily(Job *job) {
+    for (int64_t i = answers_kept(job->answers); i < job->source.lines.count && !signals_caught(); i++) {
         double start = device_clock();
         TRY(translate_greedily(job, &job->source.sorted[i]));
         job->ms[job->timed++] = 1e3 * (device_clock() - start);
     }
-    if (job->greedy) return OK;
-    int64_t most = job->translator.options.sentences, count;
-    for (int64_t first = 0; first < job->source.lines.count; first += count) {
-        count = job->source.lines.count - first < most ? job->source.lines.count - first : most;
+    return OK;
+}
+
+static Status translate_all(Job *job) {
+    int64_t most = job->translator.options.sentences, lines = job->source.lines.count, count;
+    for (int64_t first = answers_kept(job->answers); first < lines && !signals_caught(); first += count) {
+        count = lines - first < most ? lines - first : most;
         StepCost cost;
         take_batch(job, first, count);
         TRY(profiling_step(NULL, &job->ctx, ++job->step, translate_batch, job, &cost));
@@ -192,8 +197,7 @@ static Status translate_all(Job *job) {
             int64_t length;
             double score;
             const int32_t *ids = translator_best(&job->translator, i, &length, &score);
-            keep_text(job, job->source.sorted[first + i].line, ids, length);
-            job->decoded += length;
+            TRY(take_translation(job, job->source.sorted[first + i].line, ids, length));
         }
     }
     return OK;
@@ -201,37 +205,24 @@ static Status translate_all(Job *job) {
 
 /* ---- results ---- */
 
-static Status print_texts(const Job *job) {
-    bool written = true;
-    for (int64_t i = 0; i < job->source.lines.count && written; i++) {
-        const Translation *t = &job->translations[i];
-        written = fwrite(t->text, 1, (size_t)t->length, stdout) == (size_t)t->length && putchar('\n') != EOF;
-    }
-    if (written && fflush(stdout) == 0) return OK;
-    return fail(ERROR_FILE, "cannot write the translations to standard output");
-}
-
 static void print_times(const Job *job, double seconds) {
+    int64_t lines = job->source.lines.count - answers_kept(job->answers);
+    if (!job->timed) return;
     fprintf(stderr,
             "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64
             "%s; median of %" PRId64 " batches %.2f ms\n",
-            job->source.lines.count, seconds, (double)job->source.lines.count / seconds,
-            (double)job->decoded / seconds, job->own->beam,
+            lines, seconds, (double)lines / seconds, (double)job->decoded / seconds, job->own->beam,
             job->text->no_cache || job->own->decoding > DECODING_SELF ? ", without a cache" : "", job->timed,
             median(job->ms, job->timed));
     text_lines_print_cut(&job->source, job->session->config.context);
 }
 
 static void print_bleu(const Job *job) {
-    Bleu bleu = {0};
+    const Bleu *b = &job->bleu;
     if (!*job->own->reference) return;
-    for (int64_t i = 0; i < job->source.lines.count; i++) {
-        const Line *line = &job->reference.list[i];
-        bleu_add(&bleu, job->translations[i].text, job->translations[i].length, line->text, line->length);
-    }
     fprintf(stderr, "BLEU %.2f: %.1f/%.1f/%.1f/%.1f, brevity %.3f, %" PRId64 " words against %" PRId64 "\n",
-            bleu_score(&bleu), bleu_precision(&bleu, 1), bleu_precision(&bleu, 2), bleu_precision(&bleu, 3),
-            bleu_precision(&bleu, 4), bleu_brevity(&bleu), bleu.words, bleu.reference_words);
+            bleu_score(b), bleu_precision(b, 1), bleu_precision(b, 2), bleu_precision(b, 3),
+            bleu_precision(b, 4), bleu_brevity(b), b->words, b->reference_words);
 }
 
 /* With --profile the first batch is translated again until the window has been recorded. */
@@ -316,24 +307,39 @@ static Status profile(Job *job) {
     return profile_as(job, &o->profiling, "decoding step", "_decode", 1, profile_tokens);
 }
 
+static Status open_answers(Job *job) {
+    const FileMap *text = &job->source.lines.map;
+    const AnswersOptions options = {.session = job->session,
+                                    .options = job->options,
+                                    .set = job->set,
+                                    .input = digest_bytes(text->data, (size_t)text->size),
+                                    .total = job->source.lines.count,
+                                    .context = job,
+                                    .keep = judge};
+    TRY(answers_open(&options, &job->answers));
+    text_lines_sort(&job->source, answers_kept(job->answers), ANSWERS_BATCHES * job->options->batch);
+    return OK;
+}
+
 static Status run(Job *job) {
+    bool whole;
     TRY(check_model(job));
     TRY(open_texts(job));
+    TRY(open_answers(job));
     TRY(prepare(job));
     TRY(profile(job));
     double start = device_clock();
-    TRY(translate_all(job));
+    TRY(job->greedy ? translate_all_greedily(job) : translate_all(job));
     double seconds = device_clock() - start;
-    TRY(print_texts(job));
-    if (!job->options->quiet) print_times(job, seconds);
-    print_bleu(job);
+    TRY(answers_finish(job->answers, &whole));
+    if (whole && !job->options->quiet) print_times(job, seconds);
+    if (whole) print_bleu(job);
     return OK;
 }
 
 static void close_job(Job *job) {
-    for (int64_t i = 0; job->translations && i < job->source.lines.count; i++)
-        memory_free(job->translations[i].text);
-    memory_free(job->translations);
+    answers_close(job->answers);
+    memory_free(job->translation.bytes);
     memory_free(job->batch);
     memory_free(job->ms);
     text_lines_close(&job->source);
@@ -352,6 +358,7 @@ Status translate_text(Session *session, const InferOptions *options, const Optio
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
     job->session = session;
     job->options = options;
+    job->set = set;
     job->own = options_values(set, &pairs_infer);
     job->text = options_values(set, &text_infer);
     Status status = run(job);

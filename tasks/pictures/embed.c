@@ -1,5 +1,6 @@
 #include "base/memory.h"
-#include "data/safetensors.h"
+#include "run/answers.h"
+#include "run/signals.h"
 #include "tasks/masked/infer.h"
 #include "tasks/pictures/infer.h"
 #include "tasks/pictures/picture_passes.h"
@@ -16,55 +17,60 @@ static void pool(const float *hidden, int64_t rows, int64_t width, float *out) {
     }
 }
 
-static Status embed(PicturePasses *p, Pooling pooling, SafetensorsWriter *writer) {
+static Status embed(PicturePasses *p, Pooling pooling, Answers *answers) {
     int64_t width = p->inference.model.config.width;
-    float *row = memory_array((size_t)width, sizeof *row);
+    OWNED float *row = memory_array((size_t)width, sizeof *row);
     bool more = true;
-    Status status = OK;
-    while (!status) {
-        status = picture_passes_next(p, &more);
-        if (status || !more) break;
+    while (!signals_caught()) {
+        TRY(picture_passes_next(p, &more));
+        if (!more) break;
         int64_t rows = pooling == POOLING_MEAN ? p->columns / width : 1;
-        for (int64_t i = 0; i < p->count && !status; i++) {
+        for (int64_t i = 0; i < p->count; i++) {
             pool(p->rows + i * p->columns, rows, width, row);
-            status = safetensors_writer_append(writer, row, width * (int64_t)sizeof *row);
+            TRY(answers_add(answers, p->first + i, row, width * (int64_t)sizeof *row));
         }
     }
-    memory_free(row);
-    return status;
+    return OK;
+}
+
+static Status publish(void *context, const char *path, const void *bytes) {
+    const PicturePasses *p = context;
+    return embeddings_write(path, bytes, images_count(p->source), p->inference.model.config.width);
 }
 
 static Status run(PicturePasses *p, const Session *session, const InferOptions *o, const OptionSet *set,
-                  const ImageSource *source) {
+                  const ImageSource *source, Answers **answers) {
     const MaskedInfer *own = options_values(set, &masked_infer);
-    SafetensorsEntry entry = {.name = "embeddings",
-                              .type = SAFE_F32,
-                              .rank = 2,
-                              .d = {images_count(source), session->config.width}};
-    SafetensorsWriter *writer = NULL;
+    const AnswersOptions options = {.session = session,
+                                    .options = o,
+                                    .set = set,
+                                    .total = images_count(source),
+                                    .record = session->config.width * (int64_t)sizeof(float),
+                                    .context = p,
+                                    .publish = publish};
+    bool whole;
     if (own->pooling == POOLING_POOLER)
         return fail(ERROR_USAGE, "--pooling=pooler is for a BERT; --pooling=first gives the class token's");
+    TRY(answers_open(&options, answers));
     TRY(picture_passes_open(session, o, set, source, INFERENCE_HIDDEN, false, p));
+    TRY(picture_passes_skip(p, answers_kept(*answers)));
     double start = device_clock();
-    TRY(safetensors_writer_open(own->output, &entry, 1, NULL, 0, &writer));
-    Status status = embed(p, own->pooling, writer);
-    if (status) {
-        safetensors_writer_abandon(writer);
-        return status;
-    }
-    TRY(safetensors_writer_close(writer));
-    if (!o->quiet)
+    TRY(embed(p, own->pooling, *answers));
+    TRY(answers_finish(*answers, &whole));
+    if (whole && !o->quiet)
         printf("%" PRId64 " embeddings of width %" PRId64 " in %s (%.2f s)\n", images_count(source),
-               session->config.width, own->output, device_clock() - start);
+               session->config.width, o->output, device_clock() - start);
     return OK;
 }
 
 Status embed_pictures(Session *session, const InferOptions *options, const OptionSet *set) {
     const MaskedInfer *own = options_values(set, &masked_infer);
     ImageSource *source = NULL;
+    Answers *answers = NULL;
     PicturePasses *p = memory_allocate(sizeof *p); /* the model must stay where it is */
     Status status = images_open_files(own->embed, &source);
-    if (!status) status = run(p, session, options, set, source);
+    if (!status) status = run(p, session, options, set, source, &answers);
+    answers_close(answers);
     picture_passes_close(p);
     memory_free(p);
     images_close(source);

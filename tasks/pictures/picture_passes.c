@@ -39,6 +39,11 @@ void picture_passes_close(PicturePasses *p) {
     *p = (PicturePasses){0};
 }
 
+Status picture_passes_skip(PicturePasses *p, int64_t count) {
+    p->first = count;
+    return loader_seek(p->loader, count);
+}
+
 Status picture_passes_next(PicturePasses *p, bool *more) {
     Inference *in = &p->inference;
     p->first += p->count;

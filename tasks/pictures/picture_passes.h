@@ -25,5 +25,8 @@ CHECKED Status picture_passes_open(const Session *session, const InferOptions *o
                                    PicturePasses *passes);
 void picture_passes_close(PicturePasses *passes);
 
+/* Before the first batch: it begins behind `count` pictures. */
+CHECKED Status picture_passes_skip(PicturePasses *passes, int64_t count);
+
 /* The next batch; *more is false behind the last. */
 CHECKED Status picture_passes_next(PicturePasses *passes, bool *more);

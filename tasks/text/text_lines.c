@@ -23,6 +23,7 @@ static Status add_line(TextLines *l, int64_t line, Tokenizer *tokenizer, bool be
     }
     token_list_add(&l->tokens, tokenizer_special(tokenizer, TOKEN_END));
     l->sorted[line] = (TextLine){first, l->tokens.count - first, line};
+    if (l->sorted[line].count > l->longest) l->longest = l->sorted[line].count;
     return OK;
 }
 
@@ -32,8 +33,14 @@ Status text_lines_open(const char *path, Tokenizer *tokenizer, bool begin, int64
     if (!l->lines.count) return fail(ERROR_FORMAT, "%s is empty", path);
     l->sorted = memory_array((size_t)l->lines.count, sizeof *l->sorted);
     for (int64_t i = 0; i < l->lines.count; i++) TRY(add_line(l, i, tokenizer, begin, context));
-    qsort(l->sorted, (size_t)l->lines.count, sizeof *l->sorted, longest_first);
     return OK;
+}
+
+void text_lines_sort(TextLines *l, int64_t first, int64_t stretch) {
+    for (int64_t count; first < l->lines.count; first += count) {
+        count = l->lines.count - first < stretch ? l->lines.count - first : stretch;
+        qsort(l->sorted + first, (size_t)count, sizeof *l->sorted, longest_first);
+    }
 }
 
 void text_lines_close(TextLines *l) {

@@ -1,4 +1,4 @@
-/* text_lines: a file's lines as tokens, the longest first, as batches want them. */
+/* text_lines: a file's lines as tokens, sorted by length for batches. */
 #pragma once
 
 #include "data/lines.h"
@@ -12,7 +12,8 @@ typedef struct {
 typedef struct {
     Lines lines;
     TokenList tokens;
-    TextLine *sorted; // (lines.count), the longest first; equals in the file's order
+    TextLine *sorted; // (lines.count), in the file's order until text_lines_sort
+    int64_t longest;  // tokens of the longest line
     int64_t cut;      // lines whose end had to go
 } TextLines;
 
@@ -22,6 +23,10 @@ typedef struct {
 CHECKED Status text_lines_open(const char *path, Tokenizer *tokenizer, bool begin, int64_t context,
                                TextLines *lines);
 void text_lines_close(TextLines *lines);
+
+/* Sorts the lines from `first` on, `stretch` of them at a time: the longest first, equals in the file's
+ * order. So no line's answer waits for one that is far behind it. */
+void text_lines_sort(TextLines *lines, int64_t first, int64_t stretch);
 
 /* Says on standard error how many lines were cut, if any. */
 void text_lines_print_cut(const TextLines *lines, int64_t context);

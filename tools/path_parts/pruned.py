@@ -82,13 +82,21 @@ class Pruned:
             before = t[i - 1]
             if t[i].kind == "directive" or t[i].text in ("++", "--") or CHANGES.fullmatch(t[i].text):
                 return False
-            if t[i].text == "=" and (before.kind != "word" or t[i - 2].text in (";", "{", "}", "->", ")")):
-                return False  # no declaration, and no field of a literal
+            if t[i].text == "=" and not self.initial(t, i):
+                return False
             if t[i].text == "(" and before.kind == "word" and before.text not in self.pure | {"if", "return", "TYPED"}:
                 return False
             if t[i].text == "(" and before.text in (")", "]"):
                 return False  # a call of what an expression points to
         return True
+
+    def initial(self, t, i):
+        """Whether an equals sign gives a variable its first value, or a field of a literal its own."""
+        before = i - 2
+        while t[before].text == "*":
+            before -= 1
+        declares = t[before].kind == "word" or t[i - 2].text == "."
+        return t[i - 1].kind == "word" and declares
 
     def without_unused(self, body):
         """A body without the variables that only what was left out had used."""

@@ -1,33 +1,3 @@
-# Add a task
-
-A task is what a model is used for: text, conversations, pairs of sentences, masked tokens, pictures. It is a folder in `tasks/`
-and one line in `tasks/tasks.def`; nothing else names it. `tasks/task.h` says what each member of its row is:
-
-- `trains` and `models`: what its models are trained on, and what they are called in messages. A new way to train (a value of
-  `Task`) or a new family is the model's, in `model/architectures.c`. Where two tasks share their models, `takes` and `data` say
-  whose `--data` it is.
-- `train`, `infer`: tables of its own options. `reads` names those of `./train`'s other options that only some tasks look at.
-  Whoever gives an option that the task at hand does not look at is told whose it is. `check` refuses contradictions.
-- `begin`: what must be known of the data before the model has its memory. Mostly there is nothing.
-- `batches`: the source of batches (`run/feed.h`): `open` reads `--data` or `--val-data`; `rows` says how much there is, of which a
-  tenth can be held out; `make` makes a loader of a part of it; `print` and `record` tell what was read; `sample` shows some of
-  it, so that ranks can compare; `close` ends it.
-- `samples`: what the model writes from time to time, to show what it has learned.
-- `commands`: what `./infer` does with its models: the option that asks, the options that it looks at, what it checks, what it runs.
-
-Below a task stands what any model has: `run/` trains it, runs it forward, samples from it, reports, profiles and saves it.
-`tasks/text/` is the smallest real one; `tasks/pictures/` uses all of it.
-
-The code below is a whole task, and `tests/docs` compiles and runs it: a model learns to count to N and begin again, from
-`--data=cycle:N`. Append this line to `tasks/tasks.def`:
-
-```c tasks/tasks.def
-TASK(cycle)
-```
-
-and write the row. It has no options and no commands of its own: `./infer --prompt` writes on as for any text model.
-
-```c tasks/cycle/task.c
 /* The task of cycles: after 0, 1, ..., N - 1 comes 0. */
 #include "base/memory.h"
 #include "tasks/task.h"
@@ -126,4 +96,3 @@ const TaskRow task_cycle = {.trains = TASK_NEXT_TOKEN,
                                         .record = record,
                                         .sample = sample,
                                         .close = memory_free}};
-```
