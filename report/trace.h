@@ -161,6 +161,7 @@ typedef struct {
     const char *model, *dtype, *program;      // "train" or "infer"
     const char *step;                         // what a step is: "decoding step"; "": of training, or a pass
     const char *unit;                         // what a step has so many of: "tokens", "images"
+    bool bf16_fast;                           // products of bf16 are faster here than those of fp32
     int64_t batch, seq, accum;                // of a step; seq is the longest where lengths differ
     int64_t layers, heads, width, parameters; // of the model
     int64_t first_step, steps;                // recorded
