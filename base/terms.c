@@ -1,5 +1,17 @@
 #include "base/terms.h"
 
+void work_add(Work *sum, Work work) {
+    sum->flops += work.flops;
+    sum->bytes += work.bytes;
+    sum->sent += work.sent;
+    sum->written += work.written;
+    sum->needed += work.needed;
+}
+
+Work work_times(Work w, double factor) {
+    return (Work){w.flops * factor, w.bytes * factor, w.sent * factor, w.written * factor, w.needed * factor};
+}
+
 const char *form_name(Form form) {
     static const char *const names[FORM_COUNT] = {"naive", "fused"};
     return names[form];

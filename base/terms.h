@@ -46,12 +46,18 @@ typedef enum {
     TRAFFIC_COUNT
 } Traffic;
 
-/* The least work that a contract demands, whatever the form: what a perfect kernel would do. */
+/* The work of a contract's call. Bytes and what is sent are the least that the contract demands, whatever the
+ * form: what a perfect kernel would move. */
 typedef struct {
-    double flops; // 2 for a multiply-add; causal attention counts its triangle
-    double bytes; // each input read once, each output written once
-    double sent;  // that must leave this rank for the others
+    double flops;   // done: 2 for a multiply-add; causal attention counts its triangle
+    double bytes;   // each input read once, each output written once
+    double sent;    // that must leave this rank for the others
+    double written; // of `bytes`
+    double needed;  // of `flops` by the model: nothing computed a second time, nor for padding
 } Work;
+
+void work_add(Work *sum, Work work);
+Work work_times(Work work, double factor);
 
 const char *form_name(Form form);
 const char *pass_name(Pass pass);

@@ -131,14 +131,12 @@ static void add_host(Figures *f, const TraceEvent *e) {
     row->form = e->form;
     row->host_ns += (double)trace_length(e);
     row->calls += 1;
-    row->work.flops += e->work.flops;
-    row->work.bytes += e->work.bytes;
-    row->work.sent += e->work.sent;
+    work_add(&row->work, e->work);
 }
 
 /* Sums over the recorded steps become means. */
 static void finish(Figures *f) {
-    const Peaks *measured = &f->trace->run.measured;
+    const Peaks *limits = trace_limits(&f->trace->run);
     double steps = (double)f->steps;
     for (int64_t i = 0; i < f->row_count; i++) {
         OperationRow *r = &f->rows[i];
@@ -148,11 +146,9 @@ static void finish(Figures *f) {
         r->host_ns /= steps;
         r->calls /= steps;
         r->launches /= steps;
-        r->work = (Work){r->work.flops / steps, r->work.bytes / steps, r->work.sent / steps};
-        r->share_of_limit = limit_share(measured, r->work, r->ns);
-        r->limit = limit_name(measured, r->work);
-        if (limit_is_arithmetic(measured, r->work)) r->limit = "matrix";
-        if (strcmp(r->limit, "memory") == 0) r->limit = "bandwidth";
+        r->work = work_times(r->work, 1 / steps);
+        r->share_of_limit = limit_share(limits, r->work, r->calls, r->ns);
+        r->limit = limit_name(limits, r->work, r->calls);
         for (int64_t k = 0; k < r->inside_count; k++) {
             InsideRow *inside = &r->inside[k];
             s = stats_make(inside->step_ns, f->steps);

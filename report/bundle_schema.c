@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/json_read.h"
+#include "base/limits_fields.h"
 #include "base/memory.h"
 #include "report/table_json.h"
 
@@ -70,12 +71,8 @@ static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
                             FIELD(COUNT, "parameters", TraceRun, parameters),
                             FIELD_OPTIONAL(TEXT, "unit", TraceRun, unit),
                             {0}};
-static const Field peaks[] = {FIELD(MEASURE, "flops", Peaks, flops),
-                              FIELD(MEASURE, "bandwidth", Peaks, bandwidth),
-                              FIELD_OPTIONAL(MEASURE, "link", Peaks, link),
-                              {0}};
-static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, run.measured, peaks),
-                               FIELD_OBJECT_OF("sheet", Bundle, run.sheet, peaks),
+static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, run.measured, peaks_fields),
+                               FIELD_OBJECT_OF("sheet", Bundle, run.sheet, peaks_fields),
                                {0}};
 static const Field step[] = {FIELD(TEXT, "name", BundleStep, name),
                              FIELD(COUNT, "recorded", BundleStep, recorded),
@@ -127,6 +124,8 @@ static const Field operations[] = {FIELD(TEXT, "place", OperationRow, call),
                                    FIELD(MEASURE, "launches", OperationRow, launches),
                                    FIELD(MEASURE, "flops", OperationRow, work.flops),
                                    FIELD(MEASURE, "least_bytes", OperationRow, work.bytes),
+                                   FIELD_OPTIONAL(MEASURE, "flops_needed", OperationRow, work.needed),
+                                   FIELD_OPTIONAL(MEASURE, "written_bytes", OperationRow, work.written),
                                    FIELD_OPTIONAL(MEASURE, "least_sent_bytes", OperationRow, work.sent),
                                    FIELD_OPTIONAL(COUNT, "memory_bytes", OperationRow, memory),
                                    FIELD(MEASURE, "share_of_limit", OperationRow, share_of_limit),

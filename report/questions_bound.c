@@ -154,9 +154,9 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
     e->limits = peaks == &run->measured ? "measured" : "data sheet's";
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
-        double reached = limit_share(peaks, r->work, r->ns);
+        double reached = r->share_of_limit;
         if (r->category == CATEGORY_COMMUNICATION) continue; // the seventh question's
-        weigh_row(r, limit_is_arithmetic(peaks, r->work), e);
+        weigh_row(r, limit_is_arithmetic(peaks, r->work, r->calls), e);
         e->least += reached * r->ns;
         if ((1 - reached) * r->ns <= e->slack_ns) continue;
         e->slack = r;

@@ -122,7 +122,7 @@ static void figures_need_a_step(void **state) {
 /* Operations timed one by one: what a part of another pass takes is that pass's, time and launches. */
 static void figures_of_records(void **state) {
     (void)state;
-    const Peaks limits = {1e12, 1e11, 0};
+    const Peaks limits = {.flops = 1e12, .bandwidth = 1e11};
     Record records[4];
     for (int64_t step = 0; step < 2; step++) {
         records[2 * step] = (Record){.kind = RECORD_OPERATION,
@@ -132,7 +132,7 @@ static void figures_of_records(void **state) {
                                      .parent = -1,
                                      .device_ms = 3 + (double)step,
                                      .launches = 5,
-                                     .work = {1e9, 1e6, 0}};
+                                     .work = {.flops = 1e9, .bytes = 1e6, .needed = 1e9}};
         records[2 * step + 1] = (Record){.kind = RECORD_PRIMITIVE,
                                          .operation = OP_LOSS,
                                          .pass = PASS_BACKWARD,
@@ -420,12 +420,12 @@ static void questions_tell_the_bound(void **state) {
         t->run.source = SOURCE_CLOCK;
         t->run.dtype = trace_name(t, "fp32");
         t->run.bf16_fast = fast;
-        t->run.measured = t->run.sheet = (Peaks){1e18, 1e12, 0};
+        t->run.measured = t->run.sheet = (Peaks){.flops = 1e18, .bandwidth = 1e12};
         expect_bound(t, fast ? "fused: memory. Try --dtype=bf16"
                              : "fused: memory. Try improving the operations");
     }
     t = sample_trace(FORM_FUSED, 0);
-    t->run.measured = t->run.sheet = (Peaks){0, 0, 0};
+    t->run.measured = t->run.sheet = (Peaks){0};
     expect_bound(t, "fused: memory or arithmetic; which of them is not known");
 }
 
@@ -471,10 +471,10 @@ static void a_cpu_computes_what_takes_longer_than_its_bytes(void **state) {
     expect_bound(t, "naive: of the operations' time 81.8% is limited by arithmetic");
     /* 17 MB at 1 TB/s are 17 us of 450: a fused row that misses the copy rate is no arithmetic for that. */
     t = sample_trace(FORM_FUSED, 0);
-    t->run.measured = (Peaks){1e18, 1e12, 0};
+    t->run.measured = (Peaks){.flops = 1e18, .bandwidth = 1e12};
     expect_bound(t, "fused: memory. Try");
     t = sample_trace(FORM_FUSED, 0);
-    t->run.measured = (Peaks){1e18, 1e12, 0};
+    t->run.measured = (Peaks){.flops = 1e18, .bandwidth = 1e12};
     t->run.source = SOURCE_CLOCK;
     expect_bound(t, "fused: of the operations' time 0.0% is limited by arithmetic");
 }

@@ -16,8 +16,8 @@ function drawHead() {
     };
     for (const path of paths) {
         const step = path.step,
-              rate = bundle.peaks.measured.flops, work = sum(path.operations, o => o.flops),
-              limit = rate ? safe(work, step.ns / 1e9 * rate) : NaN;
+              {measured, sheet} = bundle.peaks, rate = step.cores_waited > 0.05 ? 0 : sheet.flops || measured.flops,
+              work = sum(path.operations, o => o.flops_needed ?? o.flops), limit = rate ? safe(work, step.ns / 1e9 * rate) : NaN;
         document.querySelector('header').append(node(
             'div', {class: 'figures'},
             figure(time(step.ns),
@@ -25,7 +25,7 @@ function drawHead() {
                        `${time(step.high_ns)}, tracing ${step.timed === 0 ? 'on' : 'off'}`,
                    'first'),
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), `${bundle.run.unit || 'tokens'} a second`),
-            figure(percent(limit), 'of the measured matrix rate (MFU)'),
+            figure(percent(limit), `MFU, of the ${sheet.flops ? 'data sheet' : 'measured rate'}`),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),
             accuracy(path),
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),
@@ -88,7 +88,7 @@ function treeRows(body, o, total, widest) {
     const cells = [
         `${o.place} (${o.form})`, bar(o.ns, o.category), time(o.ns), percent(safe(o.ns, total)),
         digits(o.calls), digits(o.launches), scaled(safe(1e9 * o.flops, o.ns), 'FLOP/s'),
-        scaled(safe(1e9 * o.least_bytes, o.ns), 'B/s'), percent(share(o)), o.source
+        scaled(safe(1e9 * o.least_bytes, o.ns), 'B/s'), percent(o.share_of_limit), o.source
     ];
     const inner = o.inside.map(
         p => node('tr', {hidden: ''},

@@ -40,7 +40,7 @@ static const SampleOperation operations[] = {
      OP_LINEAR,
      PASS_FORWARD,
      CATEGORY_MATRIX,
-     {8e9, 2e6, 0},
+     {.flops = 8e9, .bytes = 2e6, .needed = 8e9},
      {MATRIX("product", 80000),
       ELEMENTWISE("bias add", 20000),
       {"GELU", CATEGORY_ACTIVATION, 20000, ARITHMETIC_EXPONENTIAL}},
@@ -49,7 +49,7 @@ static const SampleOperation operations[] = {
      OP_ATTENTION,
      PASS_FORWARD,
      CATEGORY_ATTENTION,
-     {2e9, 1e6, 0},
+     {.flops = 2e9, .bytes = 1e6, .needed = 2e9},
      {MATRIX("score product", 30000), ELEMENTWISE("scale", 15000), SOFTMAX("softmax max", 20000),
       SOFTMAX("exponentials", 20000), SOFTMAX("softmax divide", 20000), MATRIX("value product", 30000)},
      {ATTENTION("flash forward", 40000)}},
@@ -57,21 +57,21 @@ static const SampleOperation operations[] = {
      OP_ATTENTION,
      PASS_BACKWARD,
      CATEGORY_ATTENTION,
-     {5e9, 2e6, 0},
+     {.flops = 5e9, .bytes = 2e6, .needed = 5e9},
      {MATRIX("value gradient", 50000), SOFTMAX("gradient of scores", 60000), MATRIX("key gradient", 50000)},
      {ATTENTION("flash backward", 100000)}},
     {"mlp.expand",
      OP_LINEAR,
      PASS_BACKWARD,
      CATEGORY_MATRIX,
-     {16e9, 4e6, 0},
+     {.flops = 16e9, .bytes = 4e6, .needed = 16e9},
      {MATRIX("weight gradient", 90000), MATRIX("input gradient", 90000)},
      {MATRIX("weight gradient", 90000), MATRIX("input gradient", 90000)}},
     {"adamw",
      OP_ADAMW,
      PASS_UPDATE,
      CATEGORY_OPTIMIZER,
-     {1e6, 8e6, 0},
+     {.flops = 1e6, .bytes = 8e6, .needed = 1e6},
      {OPTIMIZER("first moment", 30000), OPTIMIZER("second moment", 30000), OPTIMIZER("update", 30000)},
      {OPTIMIZER("update", 40000)}},
 };
@@ -182,8 +182,8 @@ static void describe(Trace *t) {
     run->model = trace_name(t, "tiny");
     run->dtype = trace_name(t, "bf16");
     run->window = trace_name(t, "steps 0 to 2");
-    run->measured = (Peaks){100e12, 1e12, 0};
-    run->sheet = (Peaks){200e12, 2e12, 0};
+    run->measured = (Peaks){.flops = 100e12, .bandwidth = 1e12};
+    run->sheet = (Peaks){.flops = 200e12, .bandwidth = 2e12};
     run->batch = 4;
     run->seq = 32;
     run->accum = 1;
