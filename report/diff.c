@@ -193,12 +193,13 @@ static void print_steps(const Pair *pair, FILE *file) {
     const char *tracing = a->timed && b->timed ? "off" : a->timed || b->timed ? "on in one" : "on";
     print_figure("step, tracing", tracing, &before, &after, kind, &sure, file);
     if (before.count > 1 && after.count > 1) return;
-    fprintf(
-        file,
-        "one run a side: how far two processes of the same program differ here is not known, so no time is "
-        "called slower or faster. Within a run a step spreads by %.1f%%: less cannot be told in any case. "
-        "Give several: profile diff A1 A2 A3 vs B1 B2 B3\n",
-        100 * fmax(ratio(a->spread, a->ns), ratio(b->spread, b->ns)));
+    fprintf(file,
+            "fewer than two quiet runs on a side: how far two processes of one program differ here is not "
+            "known, so no "
+            "time is judged. Within a run a step spreads by %.1f%%: less cannot be told in any case. Give "
+            "several "
+            "runs: profile diff A1 A2 A3 vs B1 B2 B3\n",
+            100 * fmax(ratio(a->spread, a->ns), ratio(b->spread, b->ns)));
 }
 
 static void print_path(const Pair *pair, FILE *file) {

@@ -502,7 +502,7 @@ static void the_spread_between_runs_decides(void **state) {
 static void one_run_a_side_cannot_tell(void **state) {
     (void)state;
     const double before[] = {100}, after[] = {150};
-    expect_diff(before, after, 1, 0, 0, "one run a side: how far two processes");
+    expect_diff(before, after, 1, 0, 0, "fewer than two quiet runs on a side");
     expect_diff(before, after, 1, 0, 0, "but that cannot be told from these runs");
 }
 
