@@ -342,7 +342,7 @@ static void diff_tells_by_its_exit_code(void **state) {
     change(*state, "d/profiling_stats.json", "shared.json",
            "\"cores_waited\":", "\"cores_waited\":0.5,\"was\":");
     ran = program_succeeds(*state, "profile diff d/profiling_stats.json shared.json");
-    expect_text(ran->output, "after, fused: CORES SHARED");
+    expect_text(ran->output, "after, run 1, fused: CORES SHARED");
     ran = program_run(*state, "profile diff d/profiling_stats.json more.json --fail-if 'memory>+3%%'");
     assert_int_equal(ran->code, 8);
     expect_text(ran->output, "FAIL fused: memory changed");
