@@ -92,8 +92,7 @@ static void print_operations(const Bundle *b, const BundlePath *path, FILE *file
                 form_name(r->form), in_words(CELL_TIME, r->ns).text, 100 * ratio(r->ns, total), r->launches,
                 1e-3 * ratio(r->work.flops, r->ns), 1e-3 * ratio(r->work.bytes, r->ns));
         if (peaks_known(peaks))
-            fprintf(file, " %.1f%% | %s |", 100 * limit_share(peaks, r->work, r->ns),
-                    limit_name(peaks, r->work));
+            fprintf(file, " %.1f%% | %s |", 100 * r->share_of_limit, r->limit);
         else
             fprintf(file, " - | - |");
         const Difference *d =
