@@ -174,6 +174,8 @@ static void renders_from_the_file(void **state) {
         char *after = printed(&bundle);
         assert_string_equal(after, before);
         assert_non_null(strstr(after, "Overview"));
+        assert_non_null(strstr(after, "\n### 4.1 ")); // where guides look for the kernels
+        assert_non_null(strstr(after, "\n### 4.3 "));
         bundle_free(&bundle);
         bundle_unmake(&made);
         answers_free(&answers);
