@@ -33,3 +33,8 @@ const char *category_name(Category category) {
                                                       "optimizer", "communication", "other"};
     return names[category];
 }
+
+const char *arithmetic_name(Arithmetic arithmetic) {
+    static const char *const names[ARITHMETIC_COUNT] = {"plain", "exponential", "softmax"};
+    return names[arithmetic];
+}

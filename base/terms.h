@@ -25,6 +25,14 @@ typedef enum {
     CATEGORY_COUNT
 } Category;
 
+/* A primitive's arithmetic, where it takes a processor longer than memory does: exponentials and the like. */
+typedef enum {
+    ARITHMETIC_PLAIN,       // additions and multiplications: a product's category says what it is
+    ARITHMETIC_EXPONENTIAL, // GELU, tanh, SiLU
+    ARITHMETIC_SOFTMAX,     // a part of softmax or of its gradient
+    ARITHMETIC_COUNT
+} Arithmetic;
+
 /* What ranks do together. A scatter and a spread only begin, and a sum adds what has come: no rank waits in those
  * for another. */
 typedef enum {
@@ -55,5 +63,6 @@ const char *form_name(Form form);
 const char *pass_name(Pass pass);
 const char *phase_name(Phase phase);
 const char *category_name(Category category);
+const char *arithmetic_name(Arithmetic arithmetic);
 
 __END_DECLS

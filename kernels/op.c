@@ -75,13 +75,15 @@ Status op_run(Ctx *ctx, const Call *call) {
                    pass_name(call->pass), ctx->layer);
 }
 
-bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, const char *source,
-                     TorchName torch, const Tensor *first, const Tensor *second, const Tensor *third) {
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, Arithmetic arithmetic,
+                     const char *source, TorchName torch, const Tensor *first, const Tensor *second,
+                     const Tensor *third) {
     if (ctx->measuring) return false;
     ctx->marked = ctx->recorder && (pass != ctx->pass || recorder_wants(ctx->recorder, RECORD_PRIMITIVE));
     if (ctx->marked) {
         Record record = record_of(ctx, RECORD_PRIMITIVE, pass, name);
         record.category = category;
+        record.arithmetic = arithmetic;
         record.source = source;
         record.torch = torch;
         const Tensor *filled[] = {first, second, third};

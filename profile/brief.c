@@ -114,9 +114,10 @@ static void print_hottest(const Profile *p, int width, FILE *file) {
 
 /* ---- what binds the step, and the audit ---- */
 
-static void print_bound(const ProfilePath *path, const char *heading, int width, FILE *file) {
+static void print_bound(const Profile *p, const ProfilePath *path, const char *heading, int width,
+                        FILE *file) {
     Answer answer = {0};
-    question_bound(path, &answer);
+    question_bound(p, path, &answer);
     if (answer.count) print_wrapped(heading, answer.lines[0], width, 2, file);
     for (int64_t i = 0; i < answer.count; i++) memory_free(answer.lines[i]);
     memory_free(answer.lines);
@@ -143,6 +144,6 @@ void brief_print(const Profile *p, int width, FILE *file) {
         print_phases(&p->paths[i], width, file);
     }
     print_hottest(p, width, file);
-    for (int i = 0; i < p->count; i++) print_bound(&p->paths[i], i ? "" : "bound by", width, file);
+    for (int i = 0; i < p->count; i++) print_bound(p, &p->paths[i], i ? "" : "bound by", width, file);
     for (int i = 0; i < p->count; i++) print_audit(&p->paths[i], i ? "" : "audit", width, file);
 }

@@ -30,12 +30,14 @@ static OperationRow *row_of(Figures *f, const TraceEvent *e) {
     return &f->rows[f->row_count++];
 }
 
-static InsideRow *inside_of(const Figures *f, OperationRow *row, const char *name, Category category) {
+static InsideRow *inside_of(const Figures *f, OperationRow *row, const char *name, const TraceEvent *e) {
     for (int64_t i = 0; i < row->inside_count; i++)
         if (row->inside[i].name == name) return &row->inside[i];
     row->inside = memory_grow(row->inside, &row->inside_room, row->inside_count + 1, sizeof *row->inside);
-    row->inside[row->inside_count] = (InsideRow){
-        .name = name, .category = category, .step_ns = memory_array((size_t)f->steps, sizeof(double))};
+    row->inside[row->inside_count] = (InsideRow){.name = name,
+                                                 .category = e->category,
+                                                 .arithmetic = e->arithmetic,
+                                                 .step_ns = memory_array((size_t)f->steps, sizeof(double))};
     return &row->inside[row->inside_count++];
 }
 
@@ -108,7 +110,7 @@ static void add_device(Figures *f, const TraceEvent *e, KernelTimes *all) {
     row->launches += launches;
     const TraceEvent *parent = e->parent >= 0 ? &f->trace->events[e->parent] : NULL;
     bool marked = parent && parent->kind == TRACE_PRIMITIVE;
-    InsideRow *inside = inside_of(f, row, marked ? parent->name : e->name, e->category);
+    InsideRow *inside = inside_of(f, row, marked ? parent->name : e->name, e);
     inside->step_ns[e->step - f->first_step] += ns;
     inside->launches += launches;
     inside->primitive = marked;
@@ -119,7 +121,7 @@ static void add_host(Figures *f, const TraceEvent *e) {
     if (e->kind != TRACE_OPERATION && e->kind != TRACE_PRIMITIVE) return;
     OperationRow *row = row_of(f, e);
     if (e->kind == TRACE_PRIMITIVE) {
-        InsideRow *inside = inside_of(f, row, e->name, e->category);
+        InsideRow *inside = inside_of(f, row, e->name, e);
         inside->primitive = true;
         inside->calls += 1;
         return;

@@ -35,6 +35,9 @@ static const char *form_word(int i) {
 static const char *category_word(int i) {
     return i < CATEGORY_COUNT ? category_name((Category)i) : NULL;
 }
+static const char *arithmetic_word(int i) {
+    return i < ARITHMETIC_COUNT ? arithmetic_name((Arithmetic)i) : NULL;
+}
 static const char *kind_word(int i) {
     return i < TRACE_KIND_COUNT ? trace_kind_name((TraceKind)i) : NULL;
 }
@@ -96,6 +99,11 @@ static const Field phases[] = {FIELD(TEXT, "phase", BundlePhase, phase),
                                {0}};
 static const Field inside[] = {FIELD(TEXT, "name", InsideRow, name),
                                FIELD_WORD_OF("category", InsideRow, category, category_word),
+                               {.key = "arithmetic",
+                                .kind = FIELD_WORD,
+                                .offset = offsetof(InsideRow, arithmetic),
+                                .word = arithmetic_word,
+                                .optional = true},
                                FIELD(MEASURE, "ns", InsideRow, ns),
                                FIELD(MEASURE, "calls", InsideRow, calls),
                                FIELD(MEASURE, "launches", InsideRow, launches),

@@ -10,6 +10,7 @@
 typedef struct {
     const char *name;
     Category category;
+    Arithmetic arithmetic;
     double ns, median, low, high; // of its device events: mean, median, least and most of the steps
     double calls, launches;
     bool primitive;  // else a kernel that no primitive marks

@@ -34,7 +34,7 @@ static void train_leaves_its_files(void **state) {
     assert_true(path->step.ns > 0 && path->peak_bytes > 0 && path->step.launches > 0 &&
                 path->rows[0].work.flops > 0);
     assert_int_equal(path->step.tokens, 64);
-    assert_true(path->audit_count >= 8);
+    assert_true(path->audit_count >= 7); // one more where the limits are known
     bundle_free(&bundle);
     const Ran *ran = program_succeeds(*state, "profile check made/here/profiling_stats.json");
     expect_text(ran->output, "gpt2-nano (changed), fp32");
@@ -342,7 +342,7 @@ static void diff_tells_by_its_exit_code(void **state) {
     change(*state, "d/profiling_stats.json", "shared.json",
            "\"cores_waited\":", "\"cores_waited\":0.5,\"was\":");
     ran = program_succeeds(*state, "profile diff d/profiling_stats.json shared.json");
-    expect_text(ran->output, "after, fused: CORES SHARED");
+    expect_text(ran->output, "after, run 1, fused: CORES SHARED");
     ran = program_run(*state, "profile diff d/profiling_stats.json more.json --fail-if 'memory>+3%%'");
     assert_int_equal(ran->code, 8);
     expect_text(ran->output, "FAIL fused: memory changed");

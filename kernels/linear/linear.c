@@ -5,13 +5,17 @@
 /* The names of an activation and of its gradient, here and in PyTorch; a gated one is two primitives. */
 static const struct {
     const char *name, *gradient, *torch, *torch_gradient;
+    Arithmetic arithmetic;
 } activations[ACTIVATION_COUNT] = {
-    [ACTIVATION_NONE] = {"identity", "identity gradient", NULL, NULL},
-    [ACTIVATION_GELU_TANH] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward"},
-    [ACTIVATION_GELU] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward"},
-    [ACTIVATION_RELU] = {"ReLU", "ReLU gradient", "aten::relu", "aten::threshold_backward"},
-    [ACTIVATION_TANH] = {"tanh", "tanh gradient", "aten::tanh", "aten::tanh_backward"},
-    [ACTIVATION_SWIGLU] = {"SwiGLU", "SwiGLU gradient", NULL, NULL},
+    [ACTIVATION_NONE] = {"identity", "identity gradient", NULL, NULL, ARITHMETIC_PLAIN},
+    [ACTIVATION_GELU_TANH] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward",
+                              ARITHMETIC_EXPONENTIAL},
+    [ACTIVATION_GELU] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward",
+                         ARITHMETIC_EXPONENTIAL},
+    [ACTIVATION_RELU] = {"ReLU", "ReLU gradient", "aten::relu", "aten::threshold_backward", ARITHMETIC_PLAIN},
+    [ACTIVATION_TANH] = {"tanh", "tanh gradient", "aten::tanh", "aten::tanh_backward",
+                         ARITHMETIC_EXPONENTIAL},
+    [ACTIVATION_SWIGLU] = {"SwiGLU", "SwiGLU gradient", NULL, NULL, ARITHMETIC_EXPONENTIAL},
 };
 
 const char *activation_name(Activation activation) {
@@ -20,6 +24,10 @@ const char *activation_name(Activation activation) {
 
 const char *activation_gradient_name(Activation activation) {
     return activations[activation].gradient;
+}
+
+Arithmetic activation_arithmetic(Activation activation) {
+    return activations[activation].arithmetic;
 }
 
 TorchName activation_torch(Activation activation) {

@@ -138,6 +138,7 @@ Shape linear_pre_shape(const LinearForward *l);
 /* What the profile calls an activation and its gradient: "GELU", "GELU gradient", ... */
 const char *activation_name(Activation activation);
 const char *activation_gradient_name(Activation activation);
+Arithmetic activation_arithmetic(Activation activation);
 /* And PyTorch; linear_torch: the naive form's product, to which the bias is added there. */
 TorchName activation_torch(Activation activation);
 TorchName activation_gradient_torch(Activation activation);
