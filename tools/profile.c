@@ -149,7 +149,7 @@ static Status page(int argc, char **argv) {
 
 /* Prints a bundle in one of its forms. */
 static Status print(const char *verb, int argc, char **argv) {
-    static const TableView all = {0};
+    static const TableView all = {.width = REPORT_WIDTH, .split = true};
     Bundle bundle;
     if (argc != 1) return fail(ERROR_USAGE, "%s needs a bundle: profile %s FILE.json", verb, verb);
     TRY(bundle_read(argv[0], &bundle));

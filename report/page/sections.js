@@ -1,5 +1,18 @@
 /* ---- the figures at the top ---- */
 
+/* How many times as fast the second path is: the ratio of medians, and two standard errors of it, where that of
+ * a median is 0.93 spread / sqrt(steps - 1). Nothing where others had the cores. */
+function drawHeadline() {
+    if (paths.length < 2 || paths.some(path => path.step.cores_waited > 0.05)) return;
+    const [before, after] = paths.map(path => path.step), gain = safe(before.ns, after.ns);
+    const error = step => 0.93 * safe(step.spread_ns, step.ns) / Math.sqrt(step.timed - 1);
+    const wide = 2 * Math.hypot(error(before), error(after));
+    const interval = before.timed > 1 && after.timed > 1 && Number.isFinite(wide)
+        ? ` (${(gain * (1 - wide)).toFixed(2)} to ${(gain * (1 + wide)).toFixed(2)} by the steps of this run)` : '';
+    document.querySelector('header').append(
+        node('p', {class: 'headline'}, `${paths[1].label} is ${gain.toFixed(2)} times as fast as ${paths[0].label}${interval}`));
+}
+
 function drawHead() {
     const run = bundle.run;
     const step = paths[0].step.name, part = step === 'step' || step === 'forward pass' ? '' : `, ${step}`;
@@ -14,6 +27,7 @@ function drawHead() {
         const [at, , top1, top5] = path.tables.find(t => t.key === 'validation')?.rows.at(-1) ?? [];
         return Number.isFinite(top1) ? figure(percent(top1), `accuracy after step ${at}, top 5 ${percent(top5)}`) : null;
     };
+    drawHeadline();
     for (const path of paths) {
         const step = path.step,
               {measured, sheet} = bundle.peaks, rate = step.cores_waited > 0.05 ? 0 : sheet.flops || measured.flops,
