@@ -58,14 +58,25 @@ Table table_device(const Trace *t) {
 /* ---- overview ---- */
 
 /* The rows: kinds of events, of which a phase's and the program's own ranges have names of their own. */
-enum { DATALOADER, FORWARD, BACKWARD, OPTIMIZATION, OTHERS, PROFILE_STEP, USER_DEFINED, EVENT_KINDS };
+enum {
+    DATALOADER,
+    FORWARD,
+    BACKWARD,
+    OPTIMIZATION,
+    OTHERS,
+    PROFILE_STEP,
+    USER_DEFINED,
+    COMMUNICATION,
+    EVENT_KINDS
+};
 
-static const char *const row_names[] = {"Dataloader", "Forward",   "Backward",   "Optimization",
-                                        "Others",     MODEL_STEPS, "UserDefined"};
+static const char *const row_names[] = {"Dataloader", "Forward",   "Backward",    "Optimization",
+                                        "Others",     MODEL_STEPS, "UserDefined", "Communication"};
 
 static int overview_row(const TraceEvent *e) {
     if (e->kind == TRACE_STEP) return PROFILE_STEP;
     if (e->kind == TRACE_PHASE) return (int)e->phase;
+    if (e->kind == TRACE_OPERATION && e->category == CATEGORY_COMMUNICATION) return COMMUNICATION;
     return e->own ? USER_DEFINED : EVENT_KINDS + (int)e->kind;
 }
 
