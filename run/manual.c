@@ -18,21 +18,21 @@
     {"tokenizer.json, vocab.json, vocab.txt", "The tokenizer in the same folder."}
 
 #define CACHE_FILE                                                                                           \
-    {"$XDG_CACHE_HOME/fusebox, or ~/.cache/fusebox", "The machine's limits and its fastest products, measured once."}
+    {"$XDG_CACHE_HOME/fusebox, or ~/.cache/fusebox", "Limits and fastest products, measured once."}
 
 #define ENVIRONMENT                                                                                          \
     {"ENVIRONMENT", NULL},                                                                                   \
     {"CUDA_VISIBLE_DEVICES", "The GPUs that can be used."},                                                  \
     {"FUSEBOX_TUNE", "With 0, products on a GPU are not timed to find the fastest."},                        \
     {"FUSEBOX_ONEDNN", "With none, OpenBLAS computes the products on the CPU, and oneDNN none."},            \
-    {"OMP_WAIT_POLICY, GOMP_SPINCOUNT", "How threads wait for each other; by default they leave the core after 150 us."}, \
+    {"OMP_WAIT_POLICY, GOMP_SPINCOUNT", "How threads wait; by default they soon leave the core."}, \
     {"XDG_CACHE_HOME", "The folder of the cache."}
 
 const OptionNote train_manual[] = {
     {"EXAMPLES", NULL},
     {"fusebox-train --data=book.txt --out=runs/a", "Trains a small GPT on a text and saves it."},
     {"fusebox-train --resume --out=runs/a --steps=1000", "Continues from the newest checkpoint."},
-    {"fusebox-train --model=FOLDER --data=chats.jsonl --lr=2e-5 --out=runs/b", "Trains a model on conversations."},
+    {"fusebox-train --model=FOLDER --data=chats.jsonl --out=runs/b", "Trains on conversations."},
     {"fusebox-train --compare", "Compares naive and fused forms, operation by operation."},
     {"fusebox-train --profile --profile-out=profile", "Profiles five steps and writes profile/index.html."},
     {"fusebox-train --gpus=0 --model=gpt2 --out=runs/c", "Trains on all GPUs of this host."},
@@ -53,7 +53,7 @@ const OptionNote infer_manual[] = {
     {"EXAMPLES", NULL},
     {"fusebox-infer --model=runs/a --prompt='Once upon'", "Continues a text."},
     {"fusebox-infer --model=FOLDER --chat", "Holds a conversation."},
-    {"fusebox-infer --model=FOLDER --prompts=in.jsonl --output=out.jsonl", "Answers a file; repeated, it continues an interrupted one."},
+    {"fusebox-infer --model=FOLDER --prompts=in.jsonl --output=out.jsonl", "Answers a file, or continues it."},
     {"fusebox-infer --model=FOLDER --eval=book.txt", "Prints the mean loss on a text."},
     {"fusebox-infer --model=FOLDER --embed=lines.txt --output=e.safetensors", "Embeds each line by a BERT."},
     {"fusebox-infer --model=gpt2 --compare", "Times the forward pass, naive and fused."},
@@ -61,7 +61,6 @@ const OptionNote infer_manual[] = {
     {"FILES", NULL},
     {"FILE.part", "The answers so far for --output=FILE."},
     MODEL_FILES,
-    {"~/.fusebox_history", "The lines of earlier conversations."},
     CACHE_FILE,
     ENVIRONMENT,
     {"SEE ALSO", NULL},
