@@ -42,13 +42,18 @@ static Status write_tensors(Ctx *ctx, const Parameters *parameters, const Traini
     return state ? training_state_save(ctx, state_name, parameters, state) : OK;
 }
 
-static Status write_folder(Ctx *ctx, const char *folder, const Config *config, const Parameters *parameters,
-                           const Tokenizer *tokenizer, const TrainingState *state) {
+/* All of the folder but its tensors. */
+static Status write_description(const char *folder, const Config *config, const Tokenizer *tokenizer) {
     TRY(write_config(folder, config, tokenizer));
     TRY(end_tokens_write(folder, &config->ends));
-    TRY(write_weights(ctx, folder, parameters));
     if (tokenizer) TRY(tokenizer_save(tokenizer, folder));
-    if (config->architecture->patches) TRY(processor_write(folder, &config->processor));
+    return config->architecture->patches ? processor_write(folder, &config->processor) : OK;
+}
+
+static Status write_folder(Ctx *ctx, const char *folder, const Config *config, const Parameters *parameters,
+                           const Tokenizer *tokenizer, const TrainingState *state) {
+    TRY(write_description(folder, config, tokenizer));
+    TRY(write_weights(ctx, folder, parameters));
     return state ? write_state(ctx, folder, parameters, state) : OK;
 }
 
@@ -173,6 +178,24 @@ static Status verify_tokenizer(const char *folder) {
     if (there) TRY(tokenizer_open(folder, &tokenizer));
     tokenizer_free(tokenizer);
     return OK;
+}
+
+static Status rehearse(const char *stage, const Config *config, const Tokenizer *tokenizer) {
+    Config again;
+    TRY(write_description(stage, config, tokenizer));
+    TRY(checkpoint_config(stage, &again));
+    return verify_tokenizer(stage);
+}
+
+Status checkpoint_rehearse(const char *out, const Config *config, const Tokenizer *tokenizer) {
+    OWNED char *folder = checkpoint_step_folder(out, 0);
+    OWNED char *stage = NULL;
+    TRY(directory_stage(folder, &stage));
+    Status status = rehearse(stage, config, tokenizer);
+    Status removed = directory_remove(stage);
+    if (!status) return removed;
+    status_free(removed);
+    return fail_at(status, "this run could not be saved");
 }
 
 /* ERROR_FORMAT where the folder's files are there but not what was saved. */

@@ -75,7 +75,10 @@ static Status forward_pass(Ctx *ctx, void *program) {
 static Status backward_pass(Ctx *ctx, void *program) {
     Trainer *t = program;
     scope_begin_phase(ctx, PHASE_BACKWARD);
-    TRY(transformer_backward(ctx, &t->model));
+    ctx->backward = true;
+    Status status = transformer_backward(ctx, &t->model);
+    ctx->backward = false;
+    TRY(status);
     scope_end(ctx);
     if (t->reduces) {
         scope_begin_part(ctx, "exchange");
@@ -88,12 +91,6 @@ static Status backward_pass(Ctx *ctx, void *program) {
 static Status both_passes(Ctx *ctx, void *program) {
     TRY(forward_pass(ctx, program));
     return backward_pass(ctx, program);
-}
-
-static void add_work(Trainer *t) {
-    t->work.flops += t->micro_work.flops;
-    t->work.bytes += t->micro_work.bytes;
-    t->work.sent += t->micro_work.sent;
 }
 
 /* With several ranks a graph for each pass: one with branches, which exchanges make of the backward pass, is
@@ -148,14 +145,12 @@ static Status rehearse(Ctx *ctx, void *program) {
     TRY(rehearse_widths(t));
     ctx->work = (Work){0};
     TRY(ranks_finish(t, 1));
-    ctx->work.flops *= (double)(t->accum - 1);
-    ctx->work.bytes *= (double)(t->accum - 1);
-    ctx->work.sent *= (double)(t->accum - 1);
+    ctx->work = work_times(ctx->work, (double)(t->accum - 1));
     TRY(ranks_exchange(t));
     TRY(update(ctx, t));
     TRY(ranks_send(t));
     t->update_work = t->work = ctx->work;
-    for (int64_t i = 0; i < t->accum; i++) add_work(t);
+    work_add(&t->work, work_times(t->micro_work, (double)t->accum));
     t->tokens = t->batch * step_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
     Evaluation evaluation;
     TRY(evaluate_batch(t, 1, &evaluation));
@@ -191,7 +186,10 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         TRY(run_passes(t, terms));
         ranks_end(t);
         if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
-        add_work(t);
+        Work filled = t->micro_work;
+        filled.needed *= 1 - t->ctx.padding;
+        t->ctx.padding = 0;
+        work_add(&t->work, filled);
         TRY(ranks_finish(t, i));
     }
     return ranks_exchange(t);

@@ -158,9 +158,14 @@ static Status lay_out(Trainer *t, const Batch *batch) {
     if (seq > t->seq || source_seq > t->source_seq)
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
+    int64_t there = present(batch->lengths, rows, seq), all = rows * seq;
+    if (batch->source) {
+        there += present(batch->source_lengths, t->batch, source_seq);
+        all += t->batch * source_seq;
+    }
     t->micro = parts_of(t, batch, rows, seq, source_seq);
-    t->tokens += present(batch->lengths, rows, seq);
-    if (batch->source) t->tokens += present(batch->source_lengths, t->batch, source_seq);
+    t->tokens += there;
+    t->ctx.padding = 1 - (double)there / (double)all;
     return OK;
 }
 

@@ -1,6 +1,7 @@
 #include "base/directories.h"
 #include "base/memory.h"
 #include "tasks/pictures/images/images_internal.h"
+#include "tasks/pictures/images/labels.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -91,7 +92,8 @@ Status images_open(const char *path, ImagePart part, const char *cache, ImageSou
     if (status)
         images_close(s);
     else
-        *source = s;
+        labels_tell_apart(s->class_names, s->classes);
+    *source = status ? NULL : s;
     return status;
 }
 
