@@ -10,9 +10,9 @@ FUZZ_PACKAGES := clang libclang-rt-dev llvm
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(realpath $(shell command -v nvcc)) $(wildcard /usr/local/cuda/bin/nvcc)))
 CUDA ?= $(if $(CUDA_HOME),1,0)
 NVCC := $(CUDA_HOME)/bin/nvcc
-# The present GPU, or where there is none the oldest generation that has bf16. Hopper's own instructions need the "a".
+# The present GPU, or where there is none Hopper, whose own instructions need the "a".
 GPU := $(if $(filter 1,$(CUDA)),$(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null))))
-GPU_TARGETS ?= $(or $(patsubst 90,90a,$(GPU)),80)
+GPU_TARGETS ?= $(or $(patsubst 90,90a,$(GPU)),90a)
 ARCH ?= native
 
 BUILD ?= build

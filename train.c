@@ -244,8 +244,7 @@ static Status train(Run *run) {
     const char *reason, *out = run->options.out;
     signals_catch();
     signals_ignore_pipe();
-    if (run->resume && !*out)
-        progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
+    if (!*out) progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
     Status status = save_after(run, loop(run, &reason));
     if (run->output.removed) {
         status_free(status);
@@ -257,7 +256,7 @@ static Status train(Run *run) {
     TRY(report_end(&run->report, run->state.step, reason));
     if (run->stop && *out)
         progress_line(run->report.progress, "go on with: %s --resume --out=%s", run->set.called, out);
-    if (run->stop && !*out) progress_line(run->report.progress, "nothing was saved: --out=FOLDER does that");
+    if (!*out) progress_line(run->report.progress, "nothing was saved: --out=FOLDER does that");
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
