@@ -148,7 +148,10 @@ void compare_print(const Comparison *c, FILE *file) {
         print_total(name, pass_ms(figures_of(c, FORM_NAIVE), (Pass)pass),
                     pass_ms(figures_of(c, FORM_FUSED), (Pass)pass), file);
     }
-    print_total("whole step, timed with nothing else on", naive->step.median, fused->step.median, file);
+    fprintf(file, "%-49s | %9.3f %27s| %9.3f %27s| %6.2f\n", "whole step, timed with nothing else on",
+            naive->step.median, "", fused->step.median, "", c->pairs.median);
+    fprintf(file, "  its ratio is the median of %lld pairs: %.2f to %.2f (95%% interval)\n",
+            (long long)c->rounds, c->pairs.low, c->pairs.high);
     fprintf(file, "  spread of the whole step: naive %.3f to %.3f ms, fused %.3f to %.3f ms\n",
             naive->step.least, naive->step.most, fused->step.least, fused->step.most);
     fprintf(file, "peak memory: naive %.1f MiB, fused %.1f MiB (%.2f times)\n",
@@ -218,6 +221,9 @@ Status compare_write(const Comparison *c, const char *path) {
     json_member_integer(&w, "rounds", c->rounds);
     json_member_number(&w, "peak_flops", c->peaks.flops);
     json_member_number(&w, "peak_bandwidth", c->peaks.bandwidth);
+    json_member_number(&w, "ratio", c->pairs.median);
+    json_member_number(&w, "ratio_low", c->pairs.low);
+    json_member_number(&w, "ratio_high", c->pairs.high);
     json_member_number(&w, "cores_waited", c->cores_waited);
     json_member_open(&w, "operations", '[');
     for (int64_t i = 0; i < naive->row_count; i++) write_row(&w, c, &naive->rows[i]);

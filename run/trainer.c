@@ -46,21 +46,6 @@ static Status take_lasting(Trainer *t) {
     return batch_take(t);
 }
 
-double loss_scale(const Trainer *t) {
-    if (counts_targets(t)) return 1 / (double)step_batches(t);
-    return 1 / ((double)t->batch * (double)t->seq * (double)step_batches(t));
-}
-
-Status forward_and_loss(Trainer *t, double factor) {
-    const Targets targets = {.targets = t->micro.targets,
-                             .rows = t->micro.rows,
-                             .count = t->micro.count,
-                             .scale = factor,
-                             .smoothing = t->ctx.training ? t->smoothing : 0};
-    TRY(transformer_forward(&t->ctx, &t->model, &t->micro, NULL));
-    return transformer_loss(&t->ctx, &t->model, &targets);
-}
-
 static Status forward_pass(Ctx *ctx, void *program) {
     Trainer *t = program;
     ctx->training = true;
@@ -161,9 +146,29 @@ Status trainer_measure(Trainer *t, size_t *bytes) {
     return plan_measure(&t->ctx, rehearse, t, bytes);
 }
 
+/* What ranks exchange lies in these. */
+static const ArenaKind shared_arenas[] = {ARENA_PARAMETERS, ARENA_GRADIENTS};
+enum { SHARED_ARENAS = sizeof shared_arenas / sizeof *shared_arenas };
+
+/* Collective: tells the communicator where the memory lies that ranks exchange. */
+static Status share(Trainer *t) {
+    for (int i = 0; i < SHARED_ARENAS && t->comm; i++) {
+        Arena *arena = &t->ctx.arenas[shared_arenas[i]];
+        TRY(comm_share(t->comm, arena->base, arena->capacity));
+    }
+    return OK;
+}
+
+Status trainer_unshare(Trainer *t) {
+    if (t->comm) trainer_drop_graphs(t); // NCCL's communicator does not end while graphs hold its work
+    for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
+        TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
+    return OK;
+}
+
 Status trainer_allocate(Trainer *t) {
     TRY(plan_allocate(&t->ctx));
-    TRY(ranks_share(t));
+    TRY(share(t));
     return take_lasting(t);
 }
 

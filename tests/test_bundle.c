@@ -579,6 +579,15 @@ static void different_configurations_are_said(void **state) {
     free(text);
 }
 
+/* Of ten pairs the second and the ninth: 2 * 11 / 1024 lie outside; of five nothing may be left out. */
+static void pairs_keep_their_ratio(void **state) {
+    (void)state;
+    const double under[] = {1, 2, 1, 1, 4, 1, 1, 1, 1, 1}, over[] = {10, 2, 3, 2, 16, 5, 6, 7, 8, 9};
+    const PairsRatio ten = pairs_ratio(over, under, 10), five = pairs_ratio(over, under, 5);
+    assert_true(ten.median == 5.5 && ten.low == 2 && ten.high == 9);
+    assert_true(five.median == 3 && five.low == 1 && five.high == 10);
+}
+
 static void chance_moves_medians_so_far(void **state) {
     (void)state;
     double values[] = {9, 1, 3, 5, 7};
@@ -598,6 +607,7 @@ int main(void) {
         cmocka_unit_test(shared_cores_give_no_verdict),
         cmocka_unit_test(bytes_have_no_noise),
         cmocka_unit_test(chance_follows_students_t),
+        cmocka_unit_test(pairs_keep_their_ratio),
         cmocka_unit_test(different_configurations_are_said),
         cmocka_unit_test(chance_moves_medians_so_far),
         cmocka_unit_test_setup_teardown(writes_every_file, scratch_setup, scratch_teardown),

@@ -371,6 +371,26 @@ static void kernels_outside_operations_are_others(void **state) {
     trace_close(t);
 }
 
+/* What ranks exchange has a row of its own among the kinds of events. */
+static void overview_tells_of_communication(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_FUSED, 0);
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].kind == TRACE_OPERATION && t->events[i].pass == PASS_UPDATE)
+            t->events[i].category = CATEGORY_COMMUNICATION;
+    Tables tables;
+    expect_ok(tables_of_trace(t, NAMES_PLAIN, &tables));
+    const Table *overview = tables_find(&tables, "overview");
+    double events = 0;
+    for (int64_t row = 0; row < overview->rows; row++) {
+        const Cell *cells = &overview->cells[row * overview->column_count];
+        if (strcmp(cells[0].text, "Communication") == 0) events = cells[2].number;
+    }
+    near(events, SAMPLE_STEPS);
+    tables_free(&tables);
+    trace_close(t);
+}
+
 static void kernels_have_short_and_full_names(void **state) {
     (void)state;
     static const char full[] = "void fusebox::scale<float, 4>(float*, long)";
@@ -492,6 +512,7 @@ int main(void) {
         cmocka_unit_test(questions_have_figures),
         cmocka_unit_test(kernels_outside_operations_are_others),
         cmocka_unit_test(kernels_have_short_and_full_names),
+        cmocka_unit_test(overview_tells_of_communication),
         cmocka_unit_test(a_cpu_computes_what_takes_longer_than_its_bytes),
         cmocka_unit_test(questions_find_attention_in_decoding),
         cmocka_unit_test(questions_know_what_was_timed),

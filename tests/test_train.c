@@ -344,6 +344,8 @@ static void test_compare(void **state) {
     assert_true(launches[0] > launches[1]);
     for (int form = 0; form < 2; form++)
         for (int k = 0; k < 5; k++) assert_true(number(json_object_get(root, forms[form]), whole[k]) > 0);
+    assert_true(number(root, "ratio_low") <= number(root, "ratio") &&
+                number(root, "ratio") <= number(root, "ratio_high"));
     json_decref(root);
 }
 

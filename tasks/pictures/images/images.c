@@ -6,21 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- classes ---- */
-
-void images_add_class(ImageSource *s, const char *name, int64_t length) {
-    s->class_names = memory_grow(s->class_names, &s->class_room, s->classes + 1, sizeof *s->class_names);
-    s->class_names[s->classes++] = memory_text_slice(name, (size_t)length);
-}
-
-void images_number_classes(ImageSource *s, int64_t classes) {
-    char name[24];
-    while (s->classes < classes) {
-        int length = snprintf(name, sizeof name, "%lld", (long long)s->classes);
-        images_add_class(s, name, length);
-    }
-}
-
 /* ---- opening ---- */
 
 /* What a path holds. */
