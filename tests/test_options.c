@@ -137,7 +137,7 @@ static void test_forms(void **state) {
     OptionSet set;
     Values v;
     open_set(&set, &v);
-    /* Cut short, twice (the last wins), letters together, a value like an option, the end. */
+    /* Twice (the last wins), letters together, a value like an option, the end. */
     assert_null(parse(&set, "--batch=1 --batch 3 -qv -s7 --data --quiet --resume=x --"));
     assert_int_equal(v.batch, 3);
     assert_int_equal(v.seed, 7);
