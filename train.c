@@ -301,7 +301,8 @@ static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {
 static Status check_start(Run *run) {
     WorldStart start = {0, run->trainer.model.parameters.size, run->state.step, run->state.position};
     TRY(feed_fingerprint(&run->feed, &start.data));
-    return world_compare(&run->world, &start);
+    TRY(world_compare(&run->world, &start));
+    return output_folder_expect(&run->output, run->world.size, start.data, &run->state);
 }
 
 static Status run_once(Run *run) {

@@ -113,7 +113,8 @@ static const Option table[] = {
      .travels = true},
     {COUNT("keep", 0, STEPS_MOST, keep), .doc = "newest checkpoints to keep; 0 keeps all"},
     {TEXT("resume", "FOLDER", resume), .bare = "last", .doc = "continue from FOLDER, or the newest in --out"},
-    {FLAG("force", force), .doc = "with --resume=FOLDER: remove the checkpoints after that one",
+    {FLAG("force", force),
+     .doc = "with --resume: remove later checkpoints; go on with other data, seed or batch",
      .command_line_only = true},
 
     HEADING("Output"),
