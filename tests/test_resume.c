@@ -247,7 +247,7 @@ static void expect_saves(const char *folder, int number) {
     const Ran *ran = program_end(folder, program);
     assert_int_equal(ran->code, 0);
     expect_text(ran->output, "interrupted: median of");
-    expect_text(ran->output, "go on with: ./train --resume --out=halted\n");
+    expect_text(ran->output, "go on with: train --resume --out=halted\n");
     json_t *events = log_read(folder, "halted.jsonl", false);
     int64_t step = log_step(log_last(events, "step"));
     assert_int_equal(log_step(log_last(events, "save")), step);
