@@ -10,9 +10,9 @@ FUZZ_PACKAGES := clang libclang-rt-dev llvm
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(realpath $(shell command -v nvcc)) $(wildcard /usr/local/cuda/bin/nvcc)))
 CUDA ?= $(if $(CUDA_HOME),1,0)
 NVCC := $(CUDA_HOME)/bin/nvcc
-# The present GPU, or the two generations that most people have. Hopper's own instructions need the "a".
+# The present GPU, or where there is none Hopper, whose own instructions need the "a".
 GPU := $(if $(filter 1,$(CUDA)),$(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null))))
-GPU_TARGETS ?= $(or $(patsubst 90,90a,$(GPU)),80 90a)
+GPU_TARGETS ?= $(or $(patsubst 90,90a,$(GPU)),90a)
 ARCH ?= native
 
 BUILD ?= build
@@ -88,7 +88,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo demo-images install test check tests bench bench-rooms profiles path sanitize sanitize-gpu attack fuzz fuzzers format clean \
+.PHONY: all help packages demo demo-images install uninstall test check tests bench bench-rooms profiles path sanitize sanitize-gpu attack fuzz fuzzers format clean \
     ALWAYS
 .SECONDARY:
 
@@ -266,6 +266,11 @@ install: all  ## install fusebox-train, -infer and -profile, manuals and complet
 	    lib/fusebox/$$p --manual >share/man/man1/fusebox-$$p.1 && \
 	    lib/fusebox/$$p --completion-bash >share/bash-completion/completions/fusebox-$$p && \
 	    lib/fusebox/$$p --completion-zsh >share/zsh/site-functions/_fusebox-$$p || exit 1; done
+
+uninstall:  ## remove what install has put under PREFIX
+	@cd $(DESTDIR)$(PREFIX) && rm -rf lib/fusebox && for p in train infer profile; do \
+	    rm -f bin/fusebox-$$p share/man/man1/fusebox-$$p.1 share/bash-completion/completions/fusebox-$$p \
+	        share/zsh/site-functions/_fusebox-$$p; done
 
 format:  ## lay out the source with clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')

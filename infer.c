@@ -1,5 +1,6 @@
 /* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass, or what a task's
  * row can do (tasks/task.h). */
+#define _GNU_SOURCE
 #include "base/cores.h"
 #include "base/memory.h"
 #include "run/infer_benchmark.h"
@@ -7,6 +8,7 @@
 #include "run/signals.h"
 #include "tasks/task.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -214,7 +216,7 @@ int main(int argc, char **argv) {
     inference_close(&run.inference);
     session_close(&run.session);
     options_close(&run.set);
-    int code = status_exit(status, "infer");
+    int code = status_exit(status, program_invocation_short_name);
     signals_repeat();
     return code;
 }

@@ -1,4 +1,5 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is: run/trainer.c. */
+#define _GNU_SOURCE
 #include "base/cores.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
@@ -12,6 +13,7 @@
 #include "tasks/text/train_tokenizer.h"
 #include "tasks/task.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum { SKIPS_ALLOWED = 5 }; // updates skipped in a row before the run is given up
@@ -242,8 +244,7 @@ static Status train(Run *run) {
     const char *reason, *out = run->options.out;
     signals_catch();
     signals_ignore_pipe();
-    if (run->resume && !*out)
-        progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
+    if (!*out) progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
     Status status = save_after(run, loop(run, &reason));
     if (run->output.removed) {
         status_free(status);
@@ -253,8 +254,9 @@ static Status train(Run *run) {
     TRY(status);
     pulse_other(run->world.rendezvous, "the report");
     TRY(report_end(&run->report, run->state.step, reason));
-    if (run->stop && *out) progress_line(run->report.progress, "go on with: ./train --resume --out=%s", out);
-    if (run->stop && !*out) progress_line(run->report.progress, "nothing was saved: --out=FOLDER does that");
+    if (run->stop && *out)
+        progress_line(run->report.progress, "go on with: %s --resume --out=%s", run->set.called, out);
+    if (!*out) progress_line(run->report.progress, "nothing was saved: --out=FOLDER does that");
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
@@ -299,7 +301,8 @@ static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {
 static Status check_start(Run *run) {
     WorldStart start = {0, run->trainer.model.parameters.size, run->state.step, run->state.position};
     TRY(feed_fingerprint(&run->feed, &start.data));
-    return world_compare(&run->world, &start);
+    TRY(world_compare(&run->world, &start));
+    return output_folder_expect(&run->output, run->world.size, start.data, &run->state);
 }
 
 static Status run_once(Run *run) {
@@ -394,6 +397,6 @@ int main(int argc, char **argv) {
     close_run(&run);
     world_close(&run.world);
     options_close(&run.set);
-    int ended = status_exit(status, "train");
+    int ended = status_exit(status, program_invocation_short_name);
     return ended ? ended : code;
 }

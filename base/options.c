@@ -27,7 +27,7 @@ static const OptionTable builtins = {builtin_rows, sizeof builtin_rows / sizeof 
                                      sizeof unasked};
 
 void options_open(OptionSet *set, const char *program, const char *version, const char *summary) {
-    *set = (OptionSet){.program = program, .version = version, .summary = summary};
+    *set = (OptionSet){.program = program, .called = program, .version = version, .summary = summary};
 }
 
 void options_close(OptionSet *set) {
@@ -121,41 +121,62 @@ Hint option_hint(const OptionSet *set, const char *text, bool file) {
 
 /* ---- the command line ---- */
 
+/* Whether a table of another program has an option of that name. */
+static bool others_have(const OptionSet *set, const char *name) {
+    for (const OptionTable *const *table = set->others; *table; table++)
+        for (int i = 0; i < (*table)->count; i++)
+            if ((*table)->rows[i].name && strcmp((*table)->rows[i].name, name) == 0) return true;
+    return false;
+}
+
+/* The option that the name alone begins; NULL: none, or several. */
+static const char *only_longer(const OptionSet *set, const char *name) {
+    const char *longer = NULL;
+    int count = 0;
+    for (int i = 0; i < set->count; i++) {
+        if (!set->table[i].name || strncmp(set->table[i].name, name, strlen(name)) != 0) continue;
+        longer = set->table[i].name;
+        count++;
+    }
+    return count == 1 ? longer : NULL;
+}
+
+/* The other program is started as this one is: ./infer beside ./train, fusebox-infer beside fusebox-train. */
+static Status fail_other(const OptionSet *set, const char *name) {
+    const char *slash = strrchr(set->called, '/'), *own = strstr(slash ? slash : set->called, set->program);
+    int before = own ? (int)(own - set->called) : 0;
+    return fail(ERROR_USAGE, "--%s is an option of %.*s%s", name, before, set->called, set->other);
+}
+
 static Status fail_unknown(const OptionSet *set, const char *argument) {
     char name[128];
     const char *text = argument + strspn(argument, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "="), text);
+    for (const OptionNote *note = set->absent; note && note->word; note++)
+        if (strcmp(note->word, name) == 0)
+            return fail(ERROR_USAGE, "there is no option --%s: %s", name, note->text);
+    if (others_have(set, name)) return fail_other(set, name);
+    const char *longer = only_longer(set, name);
+    if (longer) return fail(ERROR_USAGE, "unknown option '%.100s'; did you mean '--%s'?", argument, longer);
     const Hint hint = option_hint(set, name, false);
     return fail(ERROR_USAGE, "unknown option '%.100s'%s", argument,
                 *hint.text ? hint.text : "; --help lists them all");
 }
 
-/* The option whose name is, or alone begins with, the first `length` bytes of `name`: getopt_long's rule. */
+static bool is_name(const char *candidate, const char *name, size_t length) {
+    return candidate && strlen(candidate) == length && strncmp(candidate, name, length) == 0;
+}
+
+/* The option of that name, of `length` bytes: a part of a name could mean another option in a later version. */
 static Status find_long(const OptionSet *set, const char *argument, const char *name, size_t length,
                         int *found) {
-    int first = -1, second = -1;
     for (int i = 0; i < set->count; i++) {
-        const char *candidate = set->table[i].name, *alias = set->table[i].alias;
-        if (alias && strlen(alias) == length && strncmp(alias, name, length) == 0) {
-            *found = i;
-            return OK;
-        }
-        if (!candidate || strncmp(candidate, name, length) != 0) continue;
-        if (strlen(candidate) == length) {
-            *found = i;
-            return OK;
-        }
-        if (first < 0)
-            first = i;
-        else if (second < 0)
-            second = i;
+        if (!is_name(set->table[i].name, name, length) && !is_name(set->table[i].alias, name, length))
+            continue;
+        *found = i;
+        return OK;
     }
-    if (first < 0 || length == 0) return fail_unknown(set, argument);
-    if (second >= 0)
-        return fail(ERROR_USAGE, "'%.100s' is ambiguous: it could be --%s or --%s", argument,
-                    set->table[first].name, set->table[second].name);
-    *found = first;
-    return OK;
+    return fail_unknown(set, argument);
 }
 
 static int find_letter(const OptionSet *set, char letter) {
@@ -243,6 +264,7 @@ static Status answer(OptionSet *set, int asked) {
 Status options_parse(OptionSet *set, int argc, char **argv, bool *printed) {
     int asked;
     *printed = false;
+    if (argc > 0) set->called = argv[0];
     if (option_find(set, builtin_rows[1].name) < 0) options_add(set, &builtins, NULL);
     TRY(read_arguments(set, argc, argv, false, &asked));
     *printed = asked >= 0;

@@ -34,6 +34,7 @@ typedef struct {
     const char *bare;         // OPTION_TEXT: the value of --name with none given; NULL if it needs one
     const char *choices;      // "cosine|linear"
     const char *alias;        // what the option is called elsewhere: it is taken, but not in files or --help
+    const char *(*proposals)(int index); // OPTION_TEXT: values that a shell completes; NULL behind the last
     int64_t least, most;
     double low, high;
     bool above, below;
@@ -60,14 +61,24 @@ typedef struct {
 
 enum { OPTION_TABLES = 16 };
 
+/* A word and a sentence about it. Lists of them end with one that has no word. */
+typedef struct {
+    const char *word, *text;
+} OptionNote;
+
 /* A program's tables, the values they fill, and where each came from. Texts and lists that are read belong to
  * the set until options_close. */
 typedef struct {
-    const char *program; // "train"
-    const char *version; // what --version prints
-    const char *summary; // what --help begins with
-    Option *table;       // (count) the rows of all tables
-    void **fields;       // (count) where their values go
+    const char *program;      // "train"; it is installed as "fusebox-train"
+    const char *called;       // as it was started: the first word of the command line
+    const char *version;      // what --version prints
+    const char *summary;      // what --help begins with
+    const OptionNote *manual; // behind the options in the manual: a section where there is no text; or NULL
+    const OptionNote *absent; // names that are no options, and what to use instead; or NULL
+    const char *other;        // the program that has the options of these tables, or NULL
+    const OptionTable *others[OPTION_TABLES]; // NULL behind the last
+    Option *table;                            // (count) the rows of all tables
+    void **fields;                            // (count) where their values go
     int count;
     OptionSource *source; // (count)
     void **owned;         // (count) the text or numbers behind values that were read
@@ -91,7 +102,7 @@ void options_add(OptionSet *set, const OptionTable *table, void *values);
 void *options_values(const OptionSet *set, const OptionTable *table);
 
 /* Reads the command line. The last of several of the same name wins; --name=VALUE and --name VALUE are the
- * same; a name may be cut short while it stays unambiguous. `printed` tells that --help, --usage or --version
+ * same. `printed` tells that --help, --usage or --version
  * was asked for and has been answered on standard output: nothing is left to do. Every error is an
  * ERROR_USAGE that names the option, and for an unknown one the nearest. */
 CHECKED Status options_parse(OptionSet *set, int argc, char **argv, bool *printed);

@@ -60,7 +60,7 @@ static void print_option(const OptionSet *set, int index, FILE *file) {
 }
 
 void options_print_help(const OptionSet *set, FILE *file) {
-    fprintf(file, "Usage: %s [OPTION...]\n%s\nDefaults are in [brackets].\n", set->program, set->summary);
+    fprintf(file, "Usage: %s [OPTION...]\n%s\nDefaults are in [brackets].\n", set->called, set->summary);
     for (int i = 0; i < set->count; i++)
         if (set->table[i].name)
             print_option(set, i, file);
@@ -69,7 +69,7 @@ void options_print_help(const OptionSet *set, FILE *file) {
 }
 
 void options_print_usage(const OptionSet *set, FILE *file) {
-    int column = fprintf(file, "Usage: %s", set->program);
+    int column = fprintf(file, "Usage: %s", set->called);
     for (int i = 0; i < set->count; i++) {
         char name[NAME_TEXT], word[NAME_TEXT + 2];
         if (!set->table[i].name) continue;
@@ -114,14 +114,8 @@ static void put_option(const OptionSet *set, int index, FILE *file) {
     fputc('\n', file);
 }
 
-void options_print_manual(const OptionSet *set, FILE *file) {
-    fprintf(file, ".TH fusebox\\-%s 1 \"\" \"%s\" \"fusebox\"\n.SH NAME\nfusebox\\-%s \\- ", set->program,
-            set->version, set->program);
-    put_roff(set->summary, file);
-    fprintf(
-        file,
-        "\n.SH SYNOPSIS\n.B fusebox\\-%s\n[\\fIOPTION\\fR...]\n.SH OPTIONS\nDefaults are in [brackets].\n",
-        set->program);
+static void put_options(const OptionSet *set, FILE *file) {
+    fputs(".SH OPTIONS\nDefaults are in [brackets].\n", file);
     for (int i = 0; i < set->count; i++) {
         if (set->table[i].name) {
             put_option(set, i, file);
@@ -133,11 +127,35 @@ void options_print_manual(const OptionSet *set, FILE *file) {
     }
 }
 
+static void put_notes(const OptionNote *note, FILE *file) {
+    for (; note && note->word; note++) {
+        fputs(note->text ? ".TP\n.B " : ".SH ", file);
+        put_roff(note->word, file);
+        fputc('\n', file);
+        if (note->text) put_roff(note->text, file);
+        if (note->text) fputc('\n', file);
+    }
+}
+
+void options_print_manual(const OptionSet *set, FILE *file) {
+    fprintf(file, ".TH fusebox\\-%s 1 \"\" \"%s\" \"fusebox\"\n.SH NAME\nfusebox\\-%s \\- ", set->program,
+            set->version, set->program);
+    put_roff(set->summary, file);
+    fprintf(file, "\n.SH SYNOPSIS\n.B fusebox\\-%s\n", set->program);
+    fputs(set->count ? "[\\fIOPTION\\fR...]\n" : "\\fICOMMAND\\fR [\\fIARGUMENT\\fR...]\n", file);
+    if (set->count) put_options(set, file);
+    put_notes(set->manual, file);
+}
+
 /* ---- bash ---- */
 
 /* "a|b" as "a b" */
 static void put_choices(const char *choices, FILE *file) {
     for (; *choices; choices++) fputc(*choices == '|' ? ' ' : *choices, file);
+}
+
+static void put_proposals(const Option *option, FILE *file) {
+    for (int i = 0; option->proposals(i); i++) fprintf(file, "%s%s", i ? " " : "", option->proposals(i));
 }
 
 /* A word that ends in '=' waits for its value, so no blank may follow it; and to bash '=' is a word. */
@@ -151,10 +169,15 @@ void options_print_bash(const OptionSet *set, FILE *file) {
             "    case $option in\n",
             set->program);
     for (int i = 0; i < set->count; i++) {
-        if (set->table[i].kind != OPTION_CHOICE) continue;
-        fprintf(file, "    --%s) COMPREPLY=($(compgen -W \"", set->table[i].name);
-        put_choices(set->table[i].choices, file);
-        fprintf(file, "\" -- \"$word\")) && return ;;\n");
+        const Option *option = &set->table[i];
+        if (option->kind != OPTION_CHOICE && !option->proposals) continue;
+        fprintf(file, "    --%s) COMPREPLY=($(compgen -W \"", option->name);
+        if (option->proposals)
+            put_proposals(option, file);
+        else
+            put_choices(option->choices, file);
+        fprintf(file, "\" -- \"$word\")%s) && return ;;\n",
+                option->proposals ? " $(compgen -d -- \"$word\")" : "");
     }
     fprintf(file, "    esac\n    [[ $word == -* ]] || return\n    COMPREPLY=($(compgen -W \"");
     for (int i = 0; i < set->count; i++)
@@ -194,6 +217,10 @@ void options_print_zsh(const OptionSet *set, FILE *file) {
             fputs(":(", file);
             put_choices(option->choices, file);
             fputc(')', file);
+        } else if (option->proposals) {
+            fputs(":{compadd -- ", file);
+            put_proposals(option, file);
+            fputs("; _files -/}", file);
         } else if (argument) {
             fputs(":_files", file);
         }

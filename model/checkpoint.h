@@ -28,6 +28,8 @@ typedef struct {
     char schedule[16]; // "cosine", ...
     int64_t steps, warmup;
     double learning_rate, min_learning_rate;
+    int64_t rows;  // of a step, of all ranks; 0: an older file does not say
+    uint64_t data; // the data's fingerprint; 0: the same
 } TrainingState;
 
 /* Writes `folder`, in the place of one that is there. Collective: the ranks on rank 0's host write the

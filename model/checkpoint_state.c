@@ -35,9 +35,15 @@ static const struct {
     {"fusebox.warmup", MEMBER_COUNT, offsetof(TrainingState, warmup)},
     {"fusebox.learning_rate", MEMBER_REAL, offsetof(TrainingState, learning_rate)},
     {"fusebox.min_learning_rate", MEMBER_REAL, offsetof(TrainingState, min_learning_rate)},
+    {"fusebox.rows", MEMBER_COUNT, offsetof(TrainingState, rows)},
+    {"fusebox.data", MEMBER_SEED, offsetof(TrainingState, data)},
 };
 static const char version_key[] = "fusebox.version", version[] = "1";
-enum { MEMBERS = sizeof members / sizeof *members, FORMAT_NOTES = 2 };
+enum {
+    MEMBERS = sizeof members / sizeof *members,
+    FIRST_MEMBERS = MEMBERS - 2 /* of older files */,
+    FORMAT_NOTES = 2
+};
 
 static void print_member(const TrainingState *state, int i, char *text, size_t size) {
     const void *place = (const char *)state + members[i].offset;
@@ -82,8 +88,10 @@ static Status parse_metadata(const Safetensors *file, const char *path, Training
     if (!found || strcmp(found, version) != 0)
         return fail(ERROR_FORMAT, "%s: format version '%.40s' is not known; version %s is", path,
                     found ? found : "", version);
-    for (int i = 0; i < MEMBERS; i++)
-        TRY(parse_member(path, safetensors_note_value(file, members[i].key), i, state));
+    for (int i = 0; i < MEMBERS; i++) {
+        const char *text = safetensors_note_value(file, members[i].key);
+        if (text || i < FIRST_MEMBERS) TRY(parse_member(path, text, i, state));
+    }
     return OK;
 }
 

@@ -1,6 +1,7 @@
 #include "profile/collect.h"
 
 #include "base/memory.h"
+#include "base/version.h"
 #include "profile/counters.h"
 #include "profile/cupti.h"
 #include "profile/occupancy.h"
@@ -10,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 struct Collector {
     Device *device;
@@ -207,6 +209,27 @@ static void add_activities(Making *m, const Collector *collector) {
 
 /* ---- the whole ---- */
 
+/* The words of this process's command line, with blanks between. */
+static void read_command(char *text, size_t size) {
+    FILE *file = fopen("/proc/self/cmdline", "r");
+    size_t length = file ? fread(text, 1, size - 1, file) : 0;
+    if (file) fclose(file);
+    text[length] = 0;
+    for (size_t i = 0; i + 1 < length; i++)
+        if (!text[i]) text[i] = ' ';
+}
+
+static void set_provenance(Trace *t) {
+    char command[1024], date[32] = "";
+    struct tm utc;
+    time_t now = time(NULL);
+    read_command(command, sizeof command);
+    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &utc);
+    t->run.command = trace_name(t, command);
+    t->run.version = trace_name(t, FUSEBOX_VERSION);
+    t->run.date = trace_name(t, date);
+}
+
 static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     TraceRun *to = &t->run;
     *to = *run;
@@ -228,6 +251,8 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->step = trace_name(t, run->step ? run->step : "");
     to->engine = trace_name(t, run->engine ? run->engine : "");
     to->window = trace_name(t, run->window);
+    to->measured.note = NULL; // of the start, where it has been said
+    set_provenance(t);
     to->device_count = 1;
     to->first_step = -1;
     to->threads = c->device->threads;

@@ -8,10 +8,11 @@
 /* Structs are copied as they are, but for their texts, in whose places the numbers of names stand: all texts
  * of a run and of an event must be listed. */
 static const size_t run_texts[] = {
-    offsetof(TraceRun, source_note),   offsetof(TraceRun, device), offsetof(TraceRun, library),
-    offsetof(TraceRun, host),          offsetof(TraceRun, model),  offsetof(TraceRun, dtype),
-    offsetof(TraceRun, program),       offsetof(TraceRun, step),   offsetof(TraceRun, window),
-    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine), offsetof(TraceRun, unit)};
+    offsetof(TraceRun, source_note),   offsetof(TraceRun, device),  offsetof(TraceRun, library),
+    offsetof(TraceRun, host),          offsetof(TraceRun, model),   offsetof(TraceRun, dtype),
+    offsetof(TraceRun, program),       offsetof(TraceRun, step),    offsetof(TraceRun, window),
+    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine),  offsetof(TraceRun, unit),
+    offsetof(TraceRun, command),       offsetof(TraceRun, version), offsetof(TraceRun, date)};
 static const size_t event_texts[] = {offsetof(TraceEvent, name),   offsetof(TraceEvent, operation),
                                      offsetof(TraceEvent, call),   offsetof(TraceEvent, source),
                                      offsetof(TraceEvent, torch),  offsetof(TraceEvent, shapes),

@@ -266,7 +266,8 @@ static void print_differences(const TraceRun *a, const TraceRun *b, FILE *file) 
         const char *name, *before, *after;
     } texts[] = {{"program", a->program, b->program}, {"model", a->model, b->model},
                  {"precision", a->dtype, b->dtype},   {"device", a->device, b->device},
-                 {"library", a->library, b->library}, {"processor", a->host, b->host}};
+                 {"library", a->library, b->library}, {"processor", a->host, b->host},
+                 {"version", a->version, b->version}, {"command", a->command, b->command}};
     const struct {
         const char *name;
         int64_t before, after;

@@ -19,6 +19,8 @@ static void print_head(const Bundle *b, FILE *file) {
     fprintf(file, "# Profile of %s: %s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s\n\n", r->model, r->program,
             *what ? ", " : "", what, r->batch, r->seq, r->dtype);
     fprintf(file, "On %s with %s.\n", r->device, r->library);
+    if (r->command && *r->command)
+        fprintf(file, "By `%s`, %s, %s UTC, %s.\n", r->command, r->version, r->date, r->host);
     for (int64_t i = 0; i < b->paths_count; i++) {
         const BundlePath *path = &b->paths[i];
         fprintf(file, "Source, %s: %s%s%s; %s.\n", path->label, path->source, *path->source_note ? ": " : "",

@@ -36,7 +36,10 @@ Trace *trace_open(void) {
                         .counters = {-1, -1, -1, -1},
                         .counters_note = "",
                         .ranks = 1,
-                        .engine = ""};
+                        .engine = "",
+                        .command = "",
+                        .version = "",
+                        .date = ""};
     return t;
 }
 

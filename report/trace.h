@@ -156,6 +156,7 @@ typedef struct {
     bool graphs;             // steps are launched as graphs
     bool apart;              // the device rested before each primitive: a step's length means nothing
     const char *device, *library, *host;
+    const char *command, *version, *date; // as it was started, of fusebox, and of the report in UTC
     int32_t device_count, threads;
     Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known
     const char *model, *dtype, *program;      // "train" or "infer"

@@ -1,6 +1,7 @@
 #include "run/infer_options.h"
 
 #include "run/option_rows.h"
+#include "run/session.h"
 #include "base/files.h"
 
 enum { SIZE_MOST = 1 << 24, RUNS_MOST = 1000000 };
@@ -93,6 +94,8 @@ Status infer_options_check_outputs(const OptionSet *set) {
 Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done) {
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
+    *done = options->list_models;
+    if (*done) return session_list_presets();
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
     profiling_options_resolve(set, &options->profiling);

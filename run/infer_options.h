@@ -20,7 +20,7 @@ typedef struct {
     const char *output;               // file for answers; "": standard output
     bool quiet;
     const char *config;
-    bool print_config;
+    bool print_config, list_models;
 } InferOptions;
 
 /* Its rows, which stand before and behind those of the tasks. */

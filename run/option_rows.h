@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/options.h"
+#include "model/config.h"
 
 // clang-format off
 #define HEADING(text)           {OPTION_HEADING, .doc = text}
@@ -18,8 +19,10 @@
     OPTION_LIST, name, .argument = "LIST", .least = from, .most = to, AT(member)
 
 #define MODEL_ROW                                                                                            \
-    {TEXT("model", "NAME", model),                                                                           \
-     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder", .travels = true}
+    {TEXT("model", "NAME", model), .proposals = config_preset_name,                                          \
+     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder", .travels = true},          \
+    {FLAG("list-models", list_models), .doc = "list the presets with their sizes and exit",                  \
+     .command_line_only = true}
 #define TOKENIZER_ROW                                                                                        \
     {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a tokenizer's folder",                          \
      .default_text = "the model's", .travels = true}

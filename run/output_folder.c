@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,6 +41,34 @@ Status output_folder_take(OutputFolder *f) {
 Status output_folder_rehearse(const OutputFolder *f, const Session *session) {
     if (!*f->options->out || !f->first || f->options->compare) return OK;
     return checkpoint_rehearse(f->options->out, &session->config, session->tokenizer);
+}
+
+static Status check_same(const TrainingState *before, const TrainingState *now) {
+    if (before->seed != now->seed)
+        return fail(ERROR_USAGE,
+                    "--resume: the run had --seed=%" PRIu64 ", not %" PRIu64 "; --force goes on with another",
+                    before->seed, now->seed);
+    if (before->rows && before->rows != now->rows)
+        return fail(ERROR_USAGE,
+                    "--resume: a step of the run had %" PRId64
+                    " rows, and --batch, --accum and the ranks make %" PRId64
+                    "; --force goes on with another size",
+                    before->rows, now->rows);
+    if (before->data && before->data != now->data)
+        return fail(ERROR_USAGE,
+                    "--resume: --data is not what the run was trained on; --force goes on with it");
+    return OK;
+}
+
+Status output_folder_expect(const OutputFolder *f, int ranks, uint64_t data, TrainingState *state) {
+    const TrainOptions *o = f->options;
+    TrainingState now = *state;
+    now.seed = (uint64_t)o->seed;
+    now.rows = o->batch * o->accum * ranks;
+    now.data = data;
+    if (!options_given(f->set, "force")) TRY(check_same(state, &now));
+    *state = now;
+    return OK;
 }
 
 void output_folder_close(OutputFolder *f) {

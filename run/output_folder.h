@@ -25,6 +25,11 @@ void output_folder_close(OutputFolder *folder);
 /* An error where a checkpoint of this model could not be written: asked before the first step. */
 CHECKED Status output_folder_rehearse(const OutputFolder *folder, const Session *session);
 
+/* ERROR_USAGE where the run that `state` comes from had another seed, other rows in a step or other data, unless
+ * --force is given. `state` gets what this run has. */
+CHECKED Status output_folder_expect(const OutputFolder *folder, int ranks, uint64_t data,
+                                    TrainingState *state);
+
 /* options.json, as --print-config prints it: what --resume reads. */
 CHECKED Status output_folder_write_options(const OutputFolder *folder);
 

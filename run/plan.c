@@ -73,9 +73,10 @@ Status plan_allocate(Ctx *ctx) {
         return fail(
             ERROR_MEMORY,
             "this run needs %.0f MiB, most of it %s (%.0f MiB), but %s has %.0f MiB left; use a smaller "
-            "--batch, --seq or model, or train with --recompute",
+            "--batch, --seq or model%s",
             mebibytes(plan_bytes(ctx)), arena_names[largest], mebibytes(ctx->arenas[largest].peak),
-            ctx->device->name, mebibytes(available));
+            ctx->device->name, mebibytes(available),
+            ctx->arenas[ARENA_GRADIENTS].peak ? ", or train with --recompute" : "");
     }
     for (int i = 0; i < ARENA_COUNT; i++) {
         Arena *arena = &ctx->arenas[i];

@@ -141,8 +141,47 @@ static Status rename_changed(const char *model, Config *c) {
     return OK;
 }
 
+/* Names that work with other programs. */
+static Status refuse_foreign(const char *model) {
+    const char *slash = strchr(model, '/');
+    PathKind kind;
+    TRY(path_kind(model, &kind));
+    bool hub =
+        slash && slash > model && slash[1] && !strchr(slash + 1, '/') && *model != '.' && *model != '~';
+    if (path_ends_with(model, ".gguf"))
+        return fail(ERROR_USAGE,
+                    "%s: a GGUF file is not read; name a folder with config.json and model.safetensors",
+                    model);
+    if (kind == PATH_FILE)
+        return fail(ERROR_USAGE,
+                    "--model=%s is a file; name the folder that holds config.json and the weights", model);
+    if (!hub) return OK;
+    return fail(
+        ERROR_USAGE,
+        "there is no folder %s here, and nothing is downloaded: `hf download %s --local-dir=FOLDER`, then "
+        "--model=FOLDER",
+        model, model);
+}
+
+Status session_list_presets(void) {
+    printf("%-18s %10s %7s %6s %6s %8s %8s  %s\n", "preset", "parameters", "layers", "width", "heads",
+           "context", "vocab", "family");
+    for (int i = 0; config_preset_name(i); i++) {
+        Config c;
+        TRY(config_preset(config_preset_name(i), &c));
+        scale_pictures(&c);
+        printf("%-18s %9.2fM %7" PRId64 " %6" PRId64 " %6" PRId64 " %8" PRId64 " %8" PRId64 "  %s\n", c.name,
+               1e-6 * (double)config_parameters(&c), c.layers, c.width, c.heads, c.context, c.vocab,
+               c.architecture->description);
+    }
+    printf("A preset is a shape: its weights are random until they are trained. Other models are folders: "
+           "--model=FOLDER\n");
+    return fflush(stdout) ? fail(ERROR_FILE, "cannot write to standard output") : OK;
+}
+
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
     TRY(find_folder(model, &s->folder));
+    if (!s->folder) TRY(refuse_foreign(model));
     if (s->folder) s->name = memory_text(s->folder);
     if (s->folder) utf8_tame(s->name, (int64_t)strlen(s->name), false);
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));

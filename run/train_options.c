@@ -2,9 +2,9 @@
 
 #include "base/files.h"
 #include "base/memory.h"
-#include "base/version.h"
 #include "model/checkpoint.h"
 #include "run/option_rows.h"
+#include "run/session.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -66,7 +66,7 @@ static const Option table[] = {
     {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
 
     HEADING("Training"),
-    {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},
+    {COUNT("steps", 1, STEPS_MOST, steps), .alias = "max-steps", .doc = "optimizer steps", .travels = true},
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size", .doc = "sequences in a micro-batch",
      .travels = true},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context",
@@ -107,12 +107,14 @@ static const Option table[] = {
      .default_text = "10; all pictures", .travels = true},
 
     HEADING("Checkpoints"),
-    {TEXT("out", "FOLDER", out), .doc = "folder for checkpoints; without it none are saved"},
+    {TEXT("out", "FOLDER", out), .alias = "output-dir",
+     .doc = "folder for checkpoints; without it none are saved"},
     {COUNT("save-every", 0, STEPS_MOST, save_every), .doc = "steps between saves; 0 saves at the end only",
      .travels = true},
     {COUNT("keep", 0, STEPS_MOST, keep), .doc = "newest checkpoints to keep; 0 keeps all"},
     {TEXT("resume", "FOLDER", resume), .bare = "last", .doc = "continue from FOLDER, or the newest in --out"},
-    {FLAG("force", force), .doc = "with --resume=FOLDER: remove the checkpoints after that one",
+    {FLAG("force", force),
+     .doc = "with --resume: remove later checkpoints; go on with other data, seed or batch",
      .command_line_only = true},
 
     HEADING("Output"),
@@ -251,13 +253,11 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     return o->compare ? compute_options_check_compare(&o->compute) : OK;
 }
 
-Status train_options_read(int argc, char **argv, const OptionTable *const *others, TrainOptions *options,
-                          OptionSet *set, bool *done) {
-    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text or pictures.");
-    options_add(set, &train_options_table, options);
-    for (; *others; others++) options_add(set, *others, NULL);
+Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
+    *done = options->list_models;
+    if (*done) return session_list_presets();
     if (*options->config) TRY(options_read_file(set, options->config));
     resolve(set, options);
     TRY(train_options_check(options, set));

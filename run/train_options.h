@@ -53,16 +53,16 @@ typedef struct {
     double comm_timeout; // s that a step may take (comm/rendezvous.h)
     LogRank log_rank;    // who prints
     const char *config;
-    bool print_config;
+    bool print_config, list_models;
 } TrainOptions;
 
 extern const OptionTable train_options_table;
 
-/* Reads the command line and the --config file, fills in what depends on other options (warmup, min_lr,
- * fused) and checks everything. `done` means that the answer has been printed (--help, --print-config, ...)
- * and nothing is left to do. `others`, ended by NULL, are the tables of tasks. Texts belong to `set`; options_close it afterwards, also after an error. */
-CHECKED Status train_options_read(int argc, char **argv, const OptionTable *const *others,
-                                  TrainOptions *options, OptionSet *set, bool *done);
+/* Reads the command line and the --config file into a set that has the table, fills in what depends on other
+ * options (warmup, min_lr, fused) and checks everything. `done` means that the answer has been printed (--help,
+ * --print-config, ...) and nothing is left to do. Texts belong to `set`; options_close it afterwards, also
+ * after an error. */
+CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
 
 /* With --resume, `folder` is the checkpoint that the run goes on from, and what was not given comes from the
  * first run's options, a file as --print-config writes, which lies beside its checkpoints. Only what defines

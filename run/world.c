@@ -39,7 +39,7 @@ static Status count_ranks(const TrainOptions *o, int *ranks) {
                     o->gpus, o->compute.device);
     TRY(launch_count_gpus(&gpus));
     if (o->gpus == 0) *ranks = gpus;
-    if (gpus == 0) return fail(ERROR_USAGE, "--gpus=%" PRId64 ": no GPU is visible here", o->gpus);
+    if (gpus == 0) return fail(ERROR_DEVICE, "--gpus=%" PRId64 ": no GPU is visible here", o->gpus);
     if (*ranks > gpus && !getenv("FUSEBOX_SHARE_GPU"))
         return fail(ERROR_USAGE, "--gpus=%d, but only %d visible here", *ranks, gpus);
     return OK;

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/version.h"
+#include "run/manual.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -61,10 +62,19 @@ static const char *as_list(const List *list, const char *mark, char text[LIST]) 
 /* ---- train ---- */
 
 Status task_read_train(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
-    const OptionTable *tables[TASKS + 1] = {NULL};
-    for (int i = 0, count = 0; i < TASKS; i++)
-        if (rows[i]->train) tables[count++] = rows[i]->train;
-    TRY(train_options_read(argc, argv, tables, options, set, done));
+    const OptionTable **others = set->others;
+    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text or pictures.");
+    set->manual = train_manual;
+    set->absent = train_absent;
+    set->other = "infer";
+    *others++ = &infer_options_first;
+    *others++ = &infer_options_last;
+    options_add(set, &train_options_table, options);
+    for (int i = 0; i < TASKS; i++) {
+        if (rows[i]->train) options_add(set, rows[i]->train, NULL);
+        if (rows[i]->infer) *others++ = rows[i]->infer;
+    }
+    TRY(train_options_read(argc, argv, options, set, done));
     for (int i = 0; i < TASKS && !*done; i++)
         if (rows[i]->check) TRY(rows[i]->check(set));
     return OK;
@@ -174,9 +184,16 @@ Status task_read_infer(int argc, char **argv, const Command *otherwise, InferOpt
                        bool *done) {
     options_open(set, "infer", FUSEBOX_VERSION,
                  "Runs a Transformer: profiles it, generates text, evaluates it.");
+    const OptionTable **others = set->others;
+    set->manual = infer_manual;
+    set->absent = infer_absent;
+    set->other = "train";
+    *others++ = &train_options_table;
     options_add(set, &infer_options_first, o);
-    for (int i = 0; i < TASKS; i++)
+    for (int i = 0; i < TASKS; i++) {
         if (rows[i]->infer) options_add(set, rows[i]->infer, NULL);
+        if (rows[i]->train) *others++ = rows[i]->train;
+    }
     options_add(set, &infer_options_last, o);
     TRY(infer_options_read(argc, argv, o, set, done));
     if (*done) return OK;

@@ -171,7 +171,7 @@ static void test_interrupt(void **state) {
                      "-n 2 sh -c '(for i in $(seq 600); do ls -d stopped/step-*[0-9] >ls.$$ 2>&1 && break; "
                      "sleep 0.1; done; [ $OMPI_COMM_WORLD_RANK = 0 ] || kill -INT $$) & "
                      "exec train " ENDLESS "--out=stopped'");
-    program_succeeds(folder, RESUME " --out=stopped --steps=1 -q");
+    program_succeeds(folder, RESUME " --out=stopped --steps=1 --accum=2 -q");
 }
 
 /* ---- ranks that die ---- */
@@ -200,8 +200,8 @@ static void expect_ends(const char *folder, int victim, int ms) {
     for (int i = 0; i < 50 && program_runs(mpirun); i++) wait_ms(100);
     if (program_runs(mpirun)) kill(mpirun, SIGKILL); // Open MPI's own end sometimes hangs
     (void)program_end(folder, mpirun);
-    const Ran *ran =
-        program_succeeds(folder, "! ls -d dying/step-*[0-9] || " RESUME " --out=dying --steps=1 -q");
+    const Ran *ran = program_succeeds(folder, "! ls -d dying/step-*[0-9] || " RESUME
+                                              " --out=dying --steps=1 --accum=3 -q");
     assert_null(strstr(ran->error, "damaged"));
 }
 

@@ -247,7 +247,7 @@ static void expect_saves(const char *folder, int number) {
     const Ran *ran = program_end(folder, program);
     assert_int_equal(ran->code, 0);
     expect_text(ran->output, "interrupted: median of");
-    expect_text(ran->output, "go on with: ./train --resume --out=halted\n");
+    expect_text(ran->output, "go on with: train --resume --out=halted\n");
     json_t *events = log_read(folder, "halted.jsonl", false);
     int64_t step = log_step(log_last(events, "step"));
     assert_int_equal(log_step(log_last(events, "save")), step);
@@ -375,9 +375,24 @@ static void test_kill(void **state) {
     assert_int_equal(strtol(ran->output, NULL, 10), 2);
 }
 
+/* What the run was trained on stands in the checkpoint. */
+static void test_resume_with_other_facts(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " TINY " --steps=2 --val-every=0 --out=facts -q && "
+                             "tail -c +2 text.txt | tr a-y b-z >other.txt");
+    program_refuses(folder, ERROR_USAGE, "the run had --seed=", RESUME " --out=facts --steps=3 --seed=77 -q");
+    program_refuses(folder, ERROR_USAGE, "a step of the run had",
+                    RESUME " --out=facts --steps=3 --accum=7 -q");
+    program_refuses(folder, ERROR_USAGE, "--data is not what the run was trained on",
+                    RESUME " --out=facts --steps=3 --data=other.txt -q");
+    program_succeeds(folder, RESUME " --out=facts --steps=3 --data=other.txt --accum=7 --seed=77 --force -q");
+    program_succeeds(folder, RESUME " --out=facts --steps=4 -q --data=other.txt --accum=7 --seed=77");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_fused),
+        cmocka_unit_test(test_resume_with_other_facts),
         cmocka_unit_test(test_resume_naive),
         cmocka_unit_test(test_resume_narrow),
         cmocka_unit_test(test_resume_narrow_naive),

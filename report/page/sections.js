@@ -19,7 +19,8 @@ function drawHead() {
     document.querySelector('h1').textContent = `${run.model}: ${run.program}${part}`;
     document.title = `${run.model} ${run.program}: fusebox profile`;
     document.querySelector('#subtitle').textContent =
-        `batch ${run.batch}, seq ${run.seq}, ${run.dtype}, on ${run.device} with ${run.library}`;
+        `batch ${run.batch}, seq ${run.seq}, ${run.dtype}, on ${run.device} with ${run.library}` +
+        (run.command ? `; ${run.command}; ${run.version}, ${run.date} UTC` : '');
     const figure = (value, text, kind = '') =>
         node('div', {class: 'figure ' + kind}, node('b', {}, value), node('span', {}, text));
     /* Of a class task, after the last validation that there was. */

@@ -23,11 +23,10 @@ Status embed_check(const InferOptions *o, const OptionSet *set) {
 
 Status masked_needs_head(const Session *session, const InferOptions *o, const char *asker) {
     if (session->config.head_transform) return OK;
-    return fail(
-        ERROR_USAGE,
-        "--%s needs a head for masked tokens, and the model in %s has none: --embed needs none, ./train "
-        "--new-head draws one",
-        asker, o->model);
+    return fail(ERROR_USAGE,
+                "--%s needs a head for masked tokens, and the model in %s has none: --embed needs none, "
+                "training with --new-head draws one",
+                asker, o->model);
 }
 
 Status masked_needs_tokenizer(const Session *session, const char *asker) {

@@ -13,11 +13,12 @@ static void open_options(bool resumed, TrainOptions *options, OptionSet *set) {
     static char *argv[] = {"train", "--resume=" SCRATCH "/step-00000001", NULL};
     static TrainOptions values[2];
     static OptionSet sets[2];
-    static const OptionTable *const others[] = {NULL};
     bool done;
-    if (!sets[resumed].count)
-        must(!train_options_read(1 + resumed, argv, others, &values[resumed], &sets[resumed], &done) &&
-             !done);
+    if (!sets[resumed].count) {
+        options_open(&sets[resumed], "train", "", "");
+        options_add(&sets[resumed], &train_options_table, &values[resumed]);
+        must(!train_options_read(1 + resumed, argv, &values[resumed], &sets[resumed], &done) && !done);
+    }
     options_open(set, sets[resumed].program, sets[resumed].version, sets[resumed].summary);
     options_add(set, &train_options_table, options);
     *options = values[resumed];
