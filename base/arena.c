@@ -15,10 +15,11 @@ void arena_restart_peak(Arena *arena) {
 
 Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
     int64_t count = shape_count(shape);
-    size_t bytes, padded;
+    size_t bytes = 0, padded;
     size_t behind = (arena->canaries ? (size_t)ARENA_CANARY_BYTES : 0) + ARENA_ALIGNMENT - 1;
-    if (count < 0 || __builtin_mul_overflow((size_t)count, dtype_size(dtype), &bytes) ||
-        __builtin_add_overflow(bytes, behind, &padded))
+    const bool halved = dtype == I4; // two elements to a byte
+    if (count < 0 || __builtin_mul_overflow((size_t)count, halved ? 1 : dtype_size(dtype), &bytes) ||
+        __builtin_add_overflow(halved ? bytes / 2 : bytes, behind, &padded))
         return fail(ERROR_MEMORY, "tensor %s is too large to address; use a smaller model, batch or sequence",
                     name);
     padded = padded / ARENA_ALIGNMENT * ARENA_ALIGNMENT;

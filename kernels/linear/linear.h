@@ -38,10 +38,14 @@
  * one.
  *
  * With `fp8`, and under --fused=fp8, products read x, weight and dpre rounded to e4m3 (kernels/cast/cast.h), in the
- * forward pass and in both gradients; dbias sums dpre as it is. */
+ * forward pass and in both gradients; dbias sums dpre as it is.
+ *
+ * A weight by groups stands for its values (kernels/dequantize). For a few rows the CPU's fused form also rounds x to 8
+ * bits by groups, so that it multiplies integers; every other form makes the values first. */
 #pragma once
 
 #include "kernels/cast/cast.h"
+#include "kernels/dequantize/dequantize.h"
 #include "kernels/gemm/gemm.h"
 
 __BEGIN_DECLS
@@ -62,7 +66,10 @@ static inline bool activation_gated(Activation activation) {
     return activation == ACTIVATION_SWIGLU;
 }
 
-/* All have one dtype, but for the logits: y may be fp32 where x is bf16, without bias, activation and
+/* Up to here reading the weights is the whole cost, and forms may have kernels of their own. */
+enum { LINEAR_FEW_ROWS = 4 };
+
+/* All have one dtype, but for a weight by groups (base/groups.h), which is for inference, and the logits: y may be fp32 where x is bf16, without bias, activation and
  * skip. */
 typedef struct {
     Tensor x;      // (..., I)
