@@ -3,6 +3,7 @@
 #include "base/bfloat16.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct {
     float code[GROUP]; // whole numbers
@@ -11,10 +12,13 @@ typedef struct {
 
 /* The number of the largest magnitude, with its sign. */
 static float extreme_of(const float *x) {
-    float extreme = 0;
-    for (int i = 0; i < GROUP; i++)
-        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-    return extreme;
+    float most = 0, least = 0;
+#pragma omp simd reduction(max : most) reduction(min : least)
+    for (int i = 0; i < GROUP; i++) {
+        most = x[i] > most ? x[i] : most;
+        least = x[i] < least ? x[i] : least;
+    }
+    return most > -least ? most : least;
 }
 
 /* Codes for a scale, and the sum of their squared errors. A scale too small to be divided by leaves zeros. */
@@ -65,7 +69,14 @@ void groups_quantize(Dtype dtype, const float *values, int64_t count, void *code
     }
 }
 
-void groups_dequantize(Dtype dtype, const void *codes, const uint16_t *scales, int64_t count, float *values) {
-    for (int64_t i = 0; i < count; i++)
-        values[i] = bfloat16_to_float(scales[i / GROUP]) * (float)group_code(dtype, codes, i);
+void groups_codes(Dtype dtype, const void *codes, int64_t group, int8_t unpacked[GROUP]) {
+    const uint8_t *from = (const uint8_t *)codes + dtype_bytes(dtype, group * GROUP);
+    if (dtype == I8) {
+        memcpy(unpacked, from, GROUP);
+        return;
+    }
+    for (int j = 0; j < GROUP / 2; j++) {
+        unpacked[j] = (int8_t)((from[j] & 15) - 8);
+        unpacked[j + GROUP / 2] = (int8_t)((from[j] >> 4) - 8);
+    }
 }

@@ -15,14 +15,8 @@ __BEGIN_DECLS
 
 /* `count` finite values, a multiple of GROUP; codes and scales in host memory. */
 void groups_quantize(Dtype dtype, const float *values, int64_t count, void *codes, uint16_t *scales);
-void groups_dequantize(Dtype dtype, const void *codes, const uint16_t *scales, int64_t count, float *values);
 
-/* The code of element i. */
-static inline int group_code(Dtype dtype, const void *codes, int64_t i) {
-    if (dtype == I8) return ((const int8_t *)codes)[i];
-    const int64_t group = i / GROUP, j = i % GROUP, half = GROUP / 2;
-    const uint8_t pair = ((const uint8_t *)codes)[group * half + j % half];
-    return (j < half ? pair & 15 : pair >> 4) - 8;
-}
+/* The codes of a group, which is the number `group` of a tensor's. */
+void groups_codes(Dtype dtype, const void *codes, int64_t group, int8_t unpacked[GROUP]);
 
 __END_DECLS

@@ -4,12 +4,13 @@
 
 static void dequantize(const Ctx *ctx, const Dequantize *d) {
     const uint16_t *scales = d->x.scales;
-    const Dtype dtype = d->x.dtype;
-    stored *y = d->y.data;
     EACH (ctx, g, tensor_count(d->x) / GROUP, GROUP) {
         const real scale = bfloat16_to_float(scales[g]);
-        for (int64_t i = g * GROUP; i < (g + 1) * GROUP; i++)
-            y[i] = store(scale * (real)group_code(dtype, d->x.data, i));
+        stored *y = (stored *)d->y.data + g * GROUP;
+        int8_t codes[GROUP];
+        groups_codes(d->x.dtype, d->x.data, g, codes);
+#pragma omp simd
+        for (int i = 0; i < GROUP; i++) y[i] = store(scale * (real)codes[i]);
     }
 }
 
