@@ -129,23 +129,21 @@ static char *path_beside(const char *target, const char *ending) {
 }
 
 Status directory_discard(const char *folder) {
-    char *aside = path_beside(folder, ".tmp");
-    Status status = directory_remove(aside);
-    if (!status && rename(folder, aside) != 0) status = fail_file("rename", folder);
-    if (!status) status = path_flush_parent(aside); // or a power cut could leave half of it under its name
-    if (!status) status = directory_remove(aside);
-    memory_free(aside);
-    return status;
+    OWNED char *aside = path_beside(folder, ".tmp");
+    TRY(directory_remove(aside));
+    if (rename(folder, aside) != 0) return fail_file("rename", folder);
+    TRY(path_flush_parent(aside)); // or a power cut could leave half of it under its name
+    return directory_remove(aside);
 }
 
 Status directory_stage(const char *target, char **stage) {
-    *stage = path_beside(target, ".tmp");
-    Status status = directory_remove(*stage);
-    if (!status) status = directory_make(*stage);
-    if (!status) return OK;
-    memory_free(*stage);
+    OWNED char *folder = path_beside(target, ".tmp");
     *stage = NULL;
-    return status;
+    TRY(directory_remove(folder));
+    TRY(directory_make(folder));
+    *stage = folder;
+    folder = NULL;
+    return OK;
 }
 
 static int flush_entry(const char *path, const struct stat *about, int type, struct FTW *depth) {
@@ -172,17 +170,10 @@ static Status replace_folder(const char *stage, const char *target, const char *
 }
 
 Status directory_publish(const char *stage, const char *target) {
-    char *folder = path_beside(target, ""), *old = path_beside(target, ".old");
-    Status status = OK;
-    if (nftw(stage, flush_entry, 32, FTW_DEPTH | FTW_PHYS) != 0) {
-        status = fail_file("flush", stage);
-    } else if (renameat2(AT_FDCWD, stage, AT_FDCWD, folder, RENAME_EXCHANGE) == 0) {
-        status = path_flush_parent(folder);
-        if (!status) status = directory_remove(stage);
-    } else {
-        status = replace_folder(stage, folder, old);
-    }
-    memory_free(folder);
-    memory_free(old);
-    return status;
+    OWNED char *folder = path_beside(target, ""), *old = path_beside(target, ".old");
+    if (nftw(stage, flush_entry, 32, FTW_DEPTH | FTW_PHYS) != 0) return fail_file("flush", stage);
+    if (renameat2(AT_FDCWD, stage, AT_FDCWD, folder, RENAME_EXCHANGE) != 0)
+        return replace_folder(stage, folder, old);
+    TRY(path_flush_parent(folder));
+    return directory_remove(stage);
 }

@@ -129,10 +129,8 @@ Status path_flush(const char *path) {
 }
 
 Status path_flush_parent(const char *path) {
-    char *folder = parent_of(path);
-    Status status = path_flush(folder);
-    memory_free(folder);
-    return status;
+    OWNED char *folder = parent_of(path);
+    return path_flush(folder);
 }
 
 static Status create_temporary(FileWriter *w) {
@@ -247,10 +245,7 @@ Status file_writer_close(FileWriter *writer) {
 Status file_write(const char *path, const void *data, int64_t bytes) {
     FileWriter *writer;
     TRY(file_writer_open(path, &writer));
-    Status status = file_writer_append(writer, data, bytes);
-    if (!status) return file_writer_close(writer);
-    file_writer_abandon(writer);
-    return status;
+    return file_writer_finish(writer, file_writer_append(writer, data, bytes));
 }
 
 /* ---- paths ---- */

@@ -42,6 +42,12 @@ CHECKED Status file_writer_join(const char *temporary, FileWriter **writer);
 /* On an error the temporary file is gone, and `path` is as it was. */
 CHECKED Status file_writer_close(FileWriter *writer);
 void file_writer_abandon(FileWriter *writer);
+/* Closes it where all that was written succeeded, else abandons it. */
+CHECKED static inline Status file_writer_finish(FileWriter *writer, Status written) {
+    if (!written) return file_writer_close(writer);
+    file_writer_abandon(writer);
+    return written;
+}
 
 /* Opens, appends and closes in one. */
 CHECKED Status file_write(const char *path, const void *data, int64_t bytes);

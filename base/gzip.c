@@ -33,20 +33,19 @@ static Status deflate_all(z_stream *stream, const unsigned char *data, int64_t b
     return OK;
 }
 
+static void stream_close(z_stream *stream) {
+    (void)deflateEnd(stream); // does nothing to a stream that was never ready
+}
+
 static Status write_compressed(const char *path, const void *data, int64_t bytes) {
-    FileWriter *writer = NULL;
-    z_stream stream = {0};
-    unsigned char *out = memory_allocate(PIECE);
-    int ready = deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP_WINDOW, MEMORY_LEVEL,
-                             Z_DEFAULT_STRATEGY);
-    Status status = ready == Z_OK ? OK : fail(ERROR_MEMORY, "out of host memory to compress %s", path);
-    if (!status) status = file_writer_open(path, &writer);
-    if (!status) status = deflate_all(&stream, data, bytes, out, writer);
-    if (ready == Z_OK) deflateEnd(&stream);
-    memory_free(out);
-    if (!status) return file_writer_close(writer);
-    file_writer_abandon(writer);
-    return status;
+    FileWriter *writer;
+    CLOSED_BY(stream_close) z_stream stream = {0};
+    OWNED unsigned char *out = memory_allocate(PIECE);
+    if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP_WINDOW, MEMORY_LEVEL,
+                     Z_DEFAULT_STRATEGY) != Z_OK)
+        return fail(ERROR_MEMORY, "out of host memory to compress %s", path);
+    TRY(file_writer_open(path, &writer));
+    return file_writer_finish(writer, deflate_all(&stream, data, bytes, out, writer));
 }
 
 Status gzip_write(const char *path, const void *data, int64_t bytes) {

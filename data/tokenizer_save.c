@@ -147,21 +147,12 @@ typedef void PutContents(TextFile *file, const Tokenizer *tokenizer);
 
 static Status save_file(const Tokenizer *tokenizer, const char *folder, const char *name,
                         PutContents *contents) {
-    char *path = path_join(folder, name);
-    TextFile *file = memory_allocate(sizeof *file);
-    Status status = file_writer_open(path, &file->writer);
-    if (!status) {
-        contents(file, tokenizer);
-        status = file->status;
-        if (!status) status = file_writer_append(file->writer, file->buffer, file->used);
-        if (!status)
-            status = file_writer_close(file->writer);
-        else
-            file_writer_abandon(file->writer);
-    }
-    memory_free(path);
-    memory_free(file);
-    return status;
+    OWNED char *path = path_join(folder, name);
+    OWNED TextFile *file = memory_allocate(sizeof *file);
+    TRY(file_writer_open(path, &file->writer));
+    contents(file, tokenizer);
+    if (!file->status) file->status = file_writer_append(file->writer, file->buffer, file->used);
+    return file_writer_finish(file->writer, file->status);
 }
 
 static const char config_name[] = "tokenizer_config.json";
@@ -170,10 +161,8 @@ static const char config_name[] = "tokenizer_config.json";
 static Status save_kept(const Tokenizer *t, const char *folder, PutContents *config) {
     bool has_config = false;
     for (int i = 0; i < t->kept_count; i++) {
-        char *path = path_join(folder, t->kept[i].name);
-        Status status = file_write(path, t->kept[i].contents, t->kept[i].length);
-        memory_free(path);
-        TRY(status);
+        OWNED char *path = path_join(folder, t->kept[i].name);
+        TRY(file_write(path, t->kept[i].contents, t->kept[i].length));
         if (strcmp(t->kept[i].name, config_name) == 0) has_config = true;
     }
     return has_config ? OK : save_file(t, folder, config_name, config);

@@ -132,9 +132,7 @@ static Status write_shard(TextJob *job, const char *path) {
     memcpy(&header[HEADER_HASH], &job->hash, sizeof job->hash);
     memcpy(&header[HEADER_DIGEST], &digest, sizeof digest);
     if (!status) status = file_writer_write_at(job->writer, 0, header, sizeof header);
-    if (!status) return file_writer_close(job->writer);
-    file_writer_abandon(job->writer);
-    return status;
+    return file_writer_finish(job->writer, status);
 }
 
 /* "folder/name.hash.bin", with the last name of the text's path. */

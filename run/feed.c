@@ -70,15 +70,13 @@ static Status open_all(const FeedOptions *o, LoaderShare share, Feed *feed) {
 
 Status feed_open(const TrainOptions *options, const OptionSet *set, const Session *session, World *world,
                  Feed *feed) {
-    char *cache = *options->out ? path_join(options->out, "cache") : NULL;
+    OWNED char *cache = *options->out ? path_join(options->out, "cache") : NULL;
     const FeedOptions from = {options, set, session, cache};
     const LoaderShare share = {world->rank, world->size, options->accum};
     /* Rank 0 comes first, and leaves what it has tokenized where the others find it. */
     Status status = world->rank > 0 ? world_agree(world, OK) : OK;
     if (!status) status = open_all(&from, share, feed);
-    if (world->rank == 0) status = world_agree(world, status);
-    memory_free(cache);
-    return status;
+    return world->rank == 0 ? world_agree(world, status) : status;
 }
 
 void feed_close(Feed *feed) {

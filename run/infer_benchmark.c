@@ -15,18 +15,16 @@ void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint6
 }
 
 static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, BenchmarkResult *p) {
-    double *ms = memory_array((size_t)p->repeats, sizeof *ms);
-    Status status = OK;
-    for (int64_t i = -warmup; i < p->repeats && !status; i++) {
+    OWNED double *ms = memory_array((size_t)p->repeats, sizeof *ms);
+    for (int64_t i = -warmup; i < p->repeats; i++) {
         double start = device_clock();
-        status = inference_logits(in, i == -warmup ? tokens : NULL, p->batch, p->seq);
-        if (!status) status = in->ctx.device->synchronize(in->ctx.device);
+        TRY(inference_logits(in, i == -warmup ? tokens : NULL, p->batch, p->seq));
+        TRY(in->ctx.device->synchronize(in->ctx.device));
         if (i >= 0) ms[i] = 1e3 * (device_clock() - start);
     }
     p->work = in->work;
     p->ms = stats_make(ms, p->repeats);
-    memory_free(ms);
-    return status;
+    return OK;
 }
 
 static Status time_operations(Inference *in, const int32_t *tokens, Recorder *recorder, const Peaks *peaks,

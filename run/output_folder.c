@@ -9,25 +9,20 @@
 #include <unistd.h>
 
 static Status refuse_links(const char *folder) {
-    PathList list;
+    CLOSED_BY(path_list_free) PathList list = {0};
     TRY(directory_list(folder, &list));
-    Status status = OK;
-    for (int64_t i = 0; i < list.count && !status; i++) status = path_refuse_link(list.paths[i]);
-    path_list_free(&list);
-    return status;
+    for (int64_t i = 0; i < list.count; i++) TRY(path_refuse_link(list.paths[i]));
+    return OK;
 }
 
 /* It may be a stranger's: nothing is written through links in it. */
 static Status check_links(const char *out) {
     PathKind kind;
-    char *options = path_join(out, "options.json"), *cache = path_join(out, "cache");
-    Status status = path_refuse_link(options);
-    if (!status) status = path_refuse_link(cache);
-    if (!status) status = path_kind(cache, &kind);
-    if (!status && kind == PATH_FOLDER) status = refuse_links(cache);
-    memory_free(cache);
-    memory_free(options);
-    return status;
+    OWNED char *options = path_join(out, "options.json"), *cache = path_join(out, "cache");
+    TRY(path_refuse_link(options));
+    TRY(path_refuse_link(cache));
+    TRY(path_kind(cache, &kind));
+    return kind == PATH_FOLDER ? refuse_links(cache) : OK;
 }
 
 Status output_folder_take(OutputFolder *f) {
@@ -36,11 +31,10 @@ Status output_folder_take(OutputFolder *f) {
     TRY(directory_make(out));
     TRY(directory_lock(out, &f->lock));
     TRY(check_links(out));
-    char *cache = path_join(out, "cache");
-    Status status = directory_clean(cache);
-    memory_free(cache);
-    if (!status) status = directory_clean(out);
-    return status ? status : checkpoint_prune(out, 0, 0, 0); // what an interrupted save left
+    OWNED char *cache = path_join(out, "cache");
+    TRY(directory_clean(cache));
+    TRY(directory_clean(out));
+    return checkpoint_prune(out, 0, 0, 0); // what an interrupted save left
 }
 
 void output_folder_close(OutputFolder *f) {
@@ -50,11 +44,8 @@ void output_folder_close(OutputFolder *f) {
 
 Status output_folder_write_options(const OutputFolder *f) {
     if (!*f->options->out || !f->first) return OK;
-    char *path = path_join(f->options->out, "options.json"), *json = options_json(f->set, true);
-    Status status = file_write(path, json, (int64_t)strlen(json));
-    memory_free(json);
-    memory_free(path);
-    return status;
+    OWNED char *path = path_join(f->options->out, "options.json"), *json = options_json(f->set, true);
+    return file_write(path, json, (int64_t)strlen(json));
 }
 
 Status output_folder_there(const OutputFolder *f, bool *there) {

@@ -82,24 +82,22 @@ static size_t whole_lines(const char *text) {
     return end ? (size_t)(end + 1 - text) : 0;
 }
 
+static Status write_choices(const char *path, const char *text, const char *line, int64_t bytes) {
+    FileWriter *writer;
+    TRY(file_writer_open(path, &writer));
+    Status status = file_writer_append(writer, text, (int64_t)strlen(text));
+    if (!status) status = file_writer_append(writer, line, bytes);
+    return file_writer_finish(writer, status);
+}
+
 bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice) {
-    char line[LINE_LIMIT], *path = choices_path(file, true), *text = path ? choices_read(path) : NULL;
-    FileWriter *writer = NULL;
-    bool kept = false;
-    if (text && (int64_t)strlen(text) < FILE_LIMIT - LINE_LIMIT) {
-        text[whole_lines(text)] = 0;
-        Status status = file_writer_open(path, &writer);
-        if (!status) status = file_writer_append(writer, text, (int64_t)strlen(text));
-        if (!status) status = file_writer_append(writer, line, line_write(line, key, words, choice));
-        if (!status)
-            status = file_writer_close(writer);
-        else
-            file_writer_abandon(writer);
-        kept = status == OK;
-        status_free(status);
-    }
-    memory_free(text);
-    memory_free(path);
+    char line[LINE_LIMIT];
+    OWNED char *path = choices_path(file, true), *text = path ? choices_read(path) : NULL;
+    if (!text || (int64_t)strlen(text) >= FILE_LIMIT - LINE_LIMIT) return false;
+    text[whole_lines(text)] = 0;
+    Status status = write_choices(path, text, line, line_write(line, key, words, choice));
+    bool kept = status == OK;
+    status_free(status);
     return kept;
 }
 

@@ -53,9 +53,7 @@ static Status process(const ImageProcessor *processor, const char *out, int coun
         status = file_writer_append(writer, pixels, bytes);
     }
     memory_free(pixels);
-    if (!status) return file_writer_close(writer);
-    file_writer_abandon(writer);
-    return status;
+    return file_writer_finish(writer, status);
 }
 
 enum { TEXTURE = 24, GRAIN = 16 };

@@ -37,7 +37,5 @@ Status image_write(const char *path, const Image *image) {
         png ? stbi_write_png_to_func(append, &out, width, height, channels, image->pixels, 0)
             : stbi_write_jpg_to_func(append, &out, width, height, channels, image->pixels, JPEG_QUALITY);
     if (!done && !out.status) out.status = fail(ERROR_INTERNAL, "%s: the picture cannot be encoded", path);
-    if (!out.status) return file_writer_close(out.writer);
-    file_writer_abandon(out.writer);
-    return out.status;
+    return file_writer_finish(out.writer, out.status);
 }
