@@ -86,10 +86,11 @@ typedef struct {
     bool sharded;            // master, m and v hold this rank's shard alone
     ParameterRange *buckets; // (group_count) what ranks exchange at once: parameters_share
     int64_t padded;          // elements that the weights and gradients have memory for
-    Dtype packed; // I8 or I4: in inference the matrices of blocks are integers by groups, the head's I8; else F32
+    Dtype
+        packed; // I8 or I4: in inference the matrices of blocks are integers by groups, the head's I8; else F32
     /* Flat, (size), but for a shard's; the last four may be empty. With `packed` weight is, too. */
     Tensor weight, gradient, master, m, v;
-    Tensor sums;                           // (padded + parameters_tail) gradients, then the tail
+    Tensor sums;     // (padded + parameters_tail) gradients, then the tail
     Tensor arrivals; // (ranks - 1, padded / ranks) the others' gradients of this rank's parts; may be empty
     Tensor finished; // the same of the micro-batches before; empty with one in a step
     Tensor decays;   // (adamw_words(size)) i32, empty without training

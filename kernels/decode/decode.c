@@ -123,8 +123,8 @@ static Status check(const Ctx *ctx, const Decode *d) {
 }
 
 typedef struct {
-    double weights, bytes;        // of the matrices
-    double other, flops; // elements besides that are read or written; FLOPs but for the weights' products
+    double weights, bytes; // of the matrices
+    double other, flops;   // elements besides that are read or written; FLOPs but for the weights' products
 } Count;
 
 static void count_matrix(Tensor weight, Count *c) {

@@ -12,11 +12,11 @@
 
 enum {
     STREAMS = GROUP_STREAMS, // of weights that a thread reads side by side,
-    AHEAD = 2048, // bytes of each that it asks for before it needs them
-    BLOCK = 16,   // outputs that a thread finishes at a time
-    SLAB = 256,   // columns of a bias gradient that one thread sums at a time, at most
-    RUN = 128,    // rows summed in fp32 before they are added to the total
-    PIECE = 2048, // elements of an activation that a thread does at a time
+    AHEAD = 2048,            // bytes of each that it asks for before it needs them
+    BLOCK = 16,              // outputs that a thread finishes at a time
+    SLAB = 256,              // columns of a bias gradient that one thread sums at a time, at most
+    RUN = 128,               // rows summed in fp32 before they are added to the total
+    PIECE = 2048,            // elements of an activation that a thread does at a time
 };
 
 /* pre = bias in every row, plus skip, either of which may be empty: the product then accumulates on top. */
@@ -226,7 +226,8 @@ static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product,
 static Status forward(Ctx *ctx, const LinearForward *l) {
     if (tensor_rows(l->x) <= LINEAR_FEW_ROWS) {
         Tensor x8 = {0}; // (..., I)
-        if (dtype_grouped(l->weight.dtype)) TRY(take_groups(ctx, ARENA_SCRATCH, "x by groups", I8, l->x.shape, &x8));
+        if (dtype_grouped(l->weight.dtype))
+            TRY(take_groups(ctx, ARENA_SCRATCH, "x by groups", I8, l->x.shape, &x8));
         PRIMITIVE (ctx, "product, bias, activation", MATRIX) {
             if (!tensor_empty(x8)) quantize_rows(l->x, x8);
             few_rows(ctx, l, x8);

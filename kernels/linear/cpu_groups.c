@@ -28,8 +28,8 @@ static inline Bytes load_codes(Dtype dtype, const uint8_t *from) {
         return codes;
     }
     memcpy(&pairs, from, sizeof pairs);
-    return __builtin_shufflevector(pairs & 15, pairs >> 4, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
-                                   17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+    return __builtin_shufflevector(pairs & 15, pairs >> 4, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
+                                   15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
 }
 
 /* Each of the SUMS is of four neighbours' products: exact. `offset` is product_offset's. */
@@ -55,7 +55,8 @@ static inline Words products(Dtype dtype, Bytes codes, Bytes x, Words offset) {
     if (dtype == I4) codes -= 8;
 #if defined(__AVX2__)
     /* Unsigned bytes by signed ones here, too: a code leaves its sign to x. Two products fit in 16 bits. */
-    const __m256i size = _mm256_abs_epi8((__m256i)codes), other = _mm256_sign_epi8((__m256i)x, (__m256i)codes);
+    const __m256i size = _mm256_abs_epi8((__m256i)codes),
+                  other = _mm256_sign_epi8((__m256i)x, (__m256i)codes);
     return offset + (Words)_mm256_madd_epi16(_mm256_maddubs_epi16(size, other), _mm256_set1_epi16(1));
 #else
     for (int i = 0; i < GROUP; i++) offset[i / 4] += (int8_t)codes[i] * (int8_t)x[i];
@@ -65,9 +66,9 @@ static inline Words products(Dtype dtype, Bytes codes, Bytes x, Words offset) {
 #endif
 
 /* At most PIECE groups from `first` on. The dtype is a constant where this is called: the loop does not ask for it. */
-static inline __attribute__((always_inline)) void add_dots(Dtype dtype, Tensor x, int64_t x_first, Tensor weight,
-                                                           const int64_t firsts[GROUP_STREAMS], int64_t count,
-                                                           Floats lanes[GROUP_STREAMS]) {
+static inline __attribute__((always_inline)) void add_dots(Dtype dtype, Tensor x, int64_t x_first,
+                                                           Tensor weight, const int64_t firsts[GROUP_STREAMS],
+                                                           int64_t count, Floats lanes[GROUP_STREAMS]) {
     const int64_t bytes = dtype == I8 ? GROUP : GROUP / 2;
     const uint8_t *x_codes = (const uint8_t *)x.data + x_first * GROUP, *codes[GROUP_STREAMS];
     const uint16_t *x_scales = (const uint16_t *)x.scales + x_first;
