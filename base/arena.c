@@ -17,9 +17,8 @@ Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape s
     int64_t count = shape_count(shape);
     size_t bytes = 0, padded;
     size_t behind = (arena->canaries ? (size_t)ARENA_CANARY_BYTES : 0) + ARENA_ALIGNMENT - 1;
-    const bool halved = dtype == I4; // two elements to a byte
-    if (count < 0 || __builtin_mul_overflow((size_t)count, halved ? 1 : dtype_size(dtype), &bytes) ||
-        __builtin_add_overflow(halved ? bytes / 2 : bytes, behind, &padded))
+    if (count < 0 || __builtin_mul_overflow((size_t)count, dtype_bytes(dtype, 2), &bytes) ||
+        __builtin_add_overflow(bytes /= 2, behind, &padded))
         return fail(ERROR_MEMORY, "tensor %s is too large to address; use a smaller model, batch or sequence",
                     name);
     padded = padded / ARENA_ALIGNMENT * ARENA_ALIGNMENT;

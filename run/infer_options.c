@@ -57,9 +57,11 @@ static const InferOptions defaults = {
 const OptionTable infer_options_first = {first, sizeof first / sizeof *first, &defaults, sizeof defaults};
 const OptionTable infer_options_last = {last, sizeof last / sizeof *last, NULL, 0};
 
-Dtype infer_options_packed(const InferOptions *o) {
-    static const Dtype packed[] = {[WEIGHTS_FLOAT] = F32, [WEIGHTS_INT8] = I8, [WEIGHTS_INT4] = I4};
-    return packed[o->weights];
+Status infer_options_packed(const InferOptions *o, Backend backend, Dtype *packed) {
+    static const Dtype dtypes[] = {[WEIGHTS_FLOAT] = F32, [WEIGHTS_INT8] = I8, [WEIGHTS_INT4] = I4};
+    *packed = dtypes[o->weights];
+    if (o->weights == WEIGHTS_FLOAT || backend == BACKEND_CPU) return OK;
+    return fail(ERROR_USAGE, "--weights=%s runs on the CPU only; add --device=cpu", dtype_name(*packed));
 }
 
 Status infer_options_check(const InferOptions *o, const OptionSet *set) {

@@ -33,8 +33,8 @@ extern const OptionTable infer_options_first, infer_options_last;
  * other options; the rest as train_options_read. */
 CHECKED Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done);
 
-/* What the weights are for Session.packed. */
-Dtype infer_options_packed(const InferOptions *options);
+/* What Session.packed is. ERROR_USAGE where the backend has no kernels for it. */
+CHECKED Status infer_options_packed(const InferOptions *options, Backend backend, Dtype *packed);
 
 /* The contradictions, as ERROR_USAGE, but for those in the options of tasks. A pure function. */
 CHECKED Status infer_options_check(const InferOptions *options, const OptionSet *set);
