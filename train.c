@@ -282,8 +282,9 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
 static Status prepare(Run *run) {
     run->output = (OutputFolder){.options = &run->options, .set = &run->set, .first = run->world.rank == 0};
     TRY(output_folder_take(&run->output)); // before anything is looked up in it
-    TRY(train_options_resume(&run->options, &run->set, &run->resume));
-    return open_session(run);
+    TRY(train_options_resume(&run->options, &run->set, run->output.first, &run->resume));
+    TRY(open_session(run));
+    return output_folder_rehearse(&run->output, &run->session);
 }
 
 static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 /* About 150 us of today's pause instruction: longer than from one operation to the next, for where the cores
@@ -36,8 +37,22 @@ static void add_thread(const char *thread, CoreTimes *times) {
     fclose(file);
 }
 
+/* The system counts in hundredths of a second. */
+static double others_ran(void) {
+    double user, nice, system, idle, input, interrupt, soft, stolen;
+    struct timespec own;
+    FILE *file = fopen("/proc/stat", "r");
+    if (!file) return INFINITY;
+    int read = fscanf(file, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &input,
+                      &interrupt, &soft, &stolen);
+    fclose(file);
+    if (read != 8 || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) != 0) return INFINITY;
+    double all = (user + nice + system + interrupt + soft + stolen) / (double)sysconf(_SC_CLK_TCK);
+    return all - ((double)own.tv_sec + 1e-9 * (double)own.tv_nsec);
+}
+
 CoreTimes cores_read(void) {
-    CoreTimes times = {0};
+    CoreTimes times = {.others = others_ran()};
     DIR *threads = opendir("/proc/self/task");
     if (!threads) return times;
     for (struct dirent *entry; (entry = readdir(threads));) add_thread(entry->d_name, &times);
@@ -48,6 +63,8 @@ CoreTimes cores_read(void) {
 double cores_waited(CoreTimes since) {
     CoreTimes now = cores_read();
     double ran = fmax(now.ran - since.ran, 0), waited = fmax(now.waited - since.waited, 0); // threads end
+    if (isfinite(now.others) && isfinite(since.others))
+        waited = fmin(waited, fmax(now.others - since.others, 0));
     return ran + waited > 0 ? waited / (ran + waited) : 0;
 }
 

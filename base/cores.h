@@ -10,12 +10,13 @@ void cores_share(char **argv);
 /* What this process's threads did up to a moment, in seconds. */
 typedef struct {
     double ran, waited; // on a core; ready to run, but for want of a core not running
+    double others; // that cores worked for others than this process, other machines of the host among them
 } CoreTimes;
 
 CoreTimes cores_read(void);
 
-/* Of the time since then in which its threads could run, the share in which they waited for a core; 0 where
- * the system does not tell. */
+/* Of the time since then in which its threads could run, the share in which they waited for a core that others
+ * had: not for each other. 0 where the system does not tell. */
 double cores_waited(CoreTimes since);
 
 /* A larger share than this, and times are the other programs' as much as this one's. */

@@ -56,6 +56,75 @@ bool medians_differ(Sampled before, Sampled after) {
     return fabs(after.median - before.median) > one_in_hundred(freedom) * error;
 }
 
+/* The chance that Student's t passes `t` on either side: Abramowitz and Stegun, 26.7.3 and 26.7.4. */
+static double chance_beyond(double t, int64_t freedom) {
+    const double angle = atan(t / sqrt((double)freedom)), cosine = cos(angle), square = cosine * cosine;
+    const bool odd = freedom % 2;
+    double term = odd ? cosine : 1, sum = freedom > 1 ? term : 0;
+    for (int64_t k = odd ? 3 : 2; k < freedom; k += 2) {
+        term *= square * (double)(k - 1) / (double)k;
+        sum += term;
+    }
+    const double within = odd ? (angle + sin(angle) * sum) * M_2_PI : sin(angle) * sum;
+    return fmax(1 - within, 0);
+}
+
+/* The t that is passed with this chance. */
+static double t_of(double chance, int64_t freedom) {
+    double low = 0, high = 1e6;
+    for (int i = 0; i < 100; i++) {
+        double t = 0.5 * (low + high);
+        if (chance_beyond(t, freedom) > chance)
+            low = t;
+        else
+            high = t;
+    }
+    return high;
+}
+
+static double log_mean(const double *values, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += log(values[i]);
+    return sum / (double)count;
+}
+
+static double log_squares(const double *values, int64_t count, double mean) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (log(values[i]) - mean) * (log(values[i]) - mean);
+    return sum;
+}
+
+RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t b_count) {
+    if (a_count < 1 || b_count < 1) return (RunsRatio){NAN, 0, INFINITY, 1};
+    const double mean_a = log_mean(a, a_count), mean_b = log_mean(b, b_count), change = mean_b - mean_a;
+    if (a_count < 2 || b_count < 2 || !isfinite(change)) return (RunsRatio){exp(change), 0, INFINITY, 1};
+    const int64_t freedom = a_count + b_count - 2;
+    const double variance =
+        (log_squares(a, a_count, mean_a) + log_squares(b, b_count, mean_b)) / (double)freedom;
+    const double error = sqrt(variance * (1 / (double)a_count + 1 / (double)b_count));
+    const double room = t_of(0.05, freedom) * error;
+    const double chance = error > 0 ? chance_beyond(fabs(change) / error, freedom) : change == 0;
+    return (RunsRatio){exp(change), exp(change - room), exp(change + room), chance};
+}
+
+/* The k-th smallest and largest leave out at most 2.5% on either side: sum of binomials below k over 2^count. */
+PairsRatio pairs_ratio(const double *over, const double *under, int64_t count) {
+    double *ratios = memory_array((size_t)count + 1, sizeof *ratios), tail = pow(0.5, (double)count),
+           term = tail;
+    int64_t k = 0;
+    for (int64_t i = 0; i < count; i++) ratios[i] = ratio(over[i], under[i]);
+    const Stats s = stats_make(ratios, count);
+    while (2 * (k + 1) < count) {
+        term *= (double)(count - k) / (double)(k + 1);
+        if (tail + term > 0.025) break;
+        tail += term;
+        k++;
+    }
+    const PairsRatio pairs = {s.median, count ? ratios[k] : 0, count ? ratios[count - 1 - k] : 0};
+    memory_free(ratios);
+    return pairs;
+}
+
 double median(double *values, int64_t count) {
     return stats_make(values, count).median;
 }

@@ -24,6 +24,24 @@ typedef struct {
 
 bool medians_differ(Sampled before, Sampled after);
 
+/* How many times as long the runs after took as those before, each with one positive value: the ratio of their
+ * geometric means, its 95% interval, and the chance that runs of one and the same thing differ as much. From
+ * Student's t of the values' logarithms with one spread for both sides. With fewer than two values on a side the
+ * interval is everything and the chance 1. */
+typedef struct {
+    double ratio, low, high, chance;
+} RunsRatio;
+
+RunsRatio runs_ratio(const double *before, int64_t before_count, const double *after, int64_t after_count);
+
+/* Ratios of pairs that were taken side by side: their median, and between which two of them the true median lies
+ * with a chance of at least 95%, by the signs alone; the least and the most where there are fewer than six. */
+typedef struct {
+    double median, low, high;
+} PairsRatio;
+
+PairsRatio pairs_ratio(const double *over, const double *under, int64_t count);
+
 double median(double *values, int64_t count); // sorts `values`; 0 of none
 
 /* part / whole; of nothing 0, or in tables not a number, which is an empty cell. */

@@ -1,5 +1,17 @@
 #include "base/terms.h"
 
+void work_add(Work *sum, Work work) {
+    sum->flops += work.flops;
+    sum->bytes += work.bytes;
+    sum->sent += work.sent;
+    sum->written += work.written;
+    sum->needed += work.needed;
+}
+
+Work work_times(Work w, double factor) {
+    return (Work){w.flops * factor, w.bytes * factor, w.sent * factor, w.written * factor, w.needed * factor};
+}
+
 const char *form_name(Form form) {
     static const char *const names[FORM_COUNT] = {"naive", "fused"};
     return names[form];
@@ -20,4 +32,9 @@ const char *category_name(Category category) {
                                                       "embedding", "elementwise",   "memory",     "loss",
                                                       "optimizer", "communication", "other"};
     return names[category];
+}
+
+const char *arithmetic_name(Arithmetic arithmetic) {
+    static const char *const names[ARITHMETIC_COUNT] = {"plain", "exponential", "softmax"};
+    return names[arithmetic];
 }

@@ -25,6 +25,14 @@ typedef enum {
     CATEGORY_COUNT
 } Category;
 
+/* A primitive's arithmetic, where it takes a processor longer than memory does: exponentials and the like. */
+typedef enum {
+    ARITHMETIC_PLAIN,       // additions and multiplications: a product's category says what it is
+    ARITHMETIC_EXPONENTIAL, // GELU, tanh, SiLU
+    ARITHMETIC_SOFTMAX,     // a part of softmax or of its gradient
+    ARITHMETIC_COUNT
+} Arithmetic;
+
 /* What ranks do together. A scatter and a spread only begin, and a sum adds what has come: no rank waits in those
  * for another. */
 typedef enum {
@@ -38,16 +46,23 @@ typedef enum {
     TRAFFIC_COUNT
 } Traffic;
 
-/* The least work that a contract demands, whatever the form: what a perfect kernel would do. */
+/* The work of a contract's call. Bytes and what is sent are the least that the contract demands, whatever the
+ * form: what a perfect kernel would move. */
 typedef struct {
-    double flops; // 2 for a multiply-add; causal attention counts its triangle
-    double bytes; // each input read once, each output written once
-    double sent;  // that must leave this rank for the others
+    double flops;   // done: 2 for a multiply-add; causal attention counts its triangle
+    double bytes;   // each input read once, each output written once
+    double sent;    // that must leave this rank for the others
+    double written; // of `bytes`
+    double needed;  // of `flops` by the model: nothing computed a second time, nor for padding
 } Work;
+
+void work_add(Work *sum, Work work);
+Work work_times(Work work, double factor);
 
 const char *form_name(Form form);
 const char *pass_name(Pass pass);
 const char *phase_name(Phase phase);
 const char *category_name(Category category);
+const char *arithmetic_name(Arithmetic arithmetic);
 
 __END_DECLS

@@ -209,6 +209,9 @@ Status rendezvous_collect(Rendezvous *r, RankPart mine, RankPart *parts) {
     for (int i = 0; i < l->count; i++) {
         RankPart *part = &parts[i + 1];
         TRY(take(l, &l->others[i], &part->bytes, sizeof part->bytes));
+        if (part->bytes > RANK_PART_MOST)
+            return fail(ERROR_DEVICE, "rank %d on %s says that %zu bytes follow, over %d", i + 1,
+                        r->hosts[i + 1], part->bytes, RANK_PART_MOST);
         part->data = memory_reserve(part->bytes + 1);
         if (!part->data)
             return fail(ERROR_MEMORY, "out of host memory for %zu bytes of rank %d", part->bytes, i + 1);

@@ -43,8 +43,9 @@ CHECKED Status rendezvous_gather(Rendezvous *rendezvous, const void *mine, size_
  * says which rank failed and why. Takes `mine` over. What follows a step that can fail on one rank alone. */
 CHECKED Status rendezvous_agree(Rendezvous *rendezvous, Status mine);
 
-/* Collective: rank 0 gets what each rank has, of whatever size: parts[1] and on, to be freed with memory_free
- * also after an error. Elsewhere `parts` may be NULL. ERROR_DEVICE. */
+/* Collective: rank 0 gets what each rank has, up to RANK_PART_MOST bytes: parts[1] and on, to be freed with
+ * memory_free also after an error. Elsewhere `parts` may be NULL. ERROR_DEVICE. */
+enum { RANK_PART_MOST = 1 << 30 };
 typedef struct {
     void *data;
     size_t bytes;

@@ -11,7 +11,10 @@ typedef struct {
     Decoding *decoding;
     const char *path;
     bool byte_level; // the chain has ended in ByteLevel
+    int64_t growth;  // how many times longer the normalizer may make a text
 } Chains;
+
+enum { NORMAL_GROWTH = 64, NFC_GROWTH = 3 /* of UTF-8: Unicode Standard Annex 15, table 4 */ };
 
 static Status refuse(const Chains *c, const char *what, const json_t *type) {
     return fail(
@@ -40,6 +43,18 @@ static const char *pattern_text(const json_t *object, const char *kind) {
 
 /* ---- the normalizer ---- */
 
+/* A text of a few bytes must not become one that fills the memory. */
+static Status limit_growth(Chains *c, const NormalStep *step, const char *from, const char *to) {
+    int64_t times = NFC_GROWTH;
+    if (step->kind == NORMAL_PREPEND) times = 1 + (int64_t)strlen(to);
+    if (step->kind == NORMAL_REPLACE && *to) times = 1 + (int64_t)((strlen(to) - 1) / strlen(from));
+    if (step->kind == NORMAL_REPLACE && !*to) times = 1;
+    if (times <= NORMAL_GROWTH) c->growth *= times;
+    if (times <= NORMAL_GROWTH && c->growth <= NORMAL_GROWTH) return OK;
+    return fail(ERROR_FORMAT, "%s: the normalizer could make a text over %d times as long", c->path,
+                NORMAL_GROWTH);
+}
+
 static Status take_normalizer(Chains *c, const json_t *object, const char *type) {
     static const char *const keys[] = {"type", "prepend", "pattern", "content", NULL};
     TRY(json_check_keys(object, keys, c->path, "normalizer"));
@@ -63,6 +78,7 @@ static Status take_normalizer(Chains *c, const json_t *object, const char *type)
                     type);
     if (c->bpe->normal_count == BPE_STEPS)
         return fail(ERROR_FORMAT, "%s: the normalizer has over %d steps", c->path, BPE_STEPS);
+    TRY(limit_growth(c, &step, from, to));
     if (step.kind != NORMAL_NFC) step.from = memory_text(from), step.to = memory_text(to);
     c->bpe->normal[c->bpe->normal_count++] = step;
     return OK;
@@ -210,7 +226,7 @@ Status bpe_read_chains(Bpe *bpe, const json_t *root, const char *path, Decoding 
     static const char *const keys[] = {
         "version",       "truncation",     "padding", "added_tokens", "normalizer",
         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
-    Chains c = {.bpe = bpe, .decoding = decoding, .path = path};
+    Chains c = {.bpe = bpe, .decoding = decoding, .path = path, .growth = 1};
     TRY(json_check_keys(root, keys, path, "the tokenizer"));
     TRY(read_model(bpe, json_object_get(root, "model"), path));
     TRY(each(&c, json_object_get(root, "normalizer"), "normalizers", "normalizer", take_normalizer));

@@ -1,10 +1,9 @@
 /* What is done to a text before it is cut. Bytes that are not UTF-8 stay as they are. */
 #define _GNU_SOURCE // memmem
-#include "base/memory.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
+#include "data/decompose.h"
 
-#include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -17,19 +16,12 @@ static bool is_composed(const uint8_t *text, int64_t length) {
 
 /* Composes a run of valid UTF-8. */
 static void compose_run(Bpe *bpe, const uint8_t *text, int64_t length, Bytes *out) {
-    int options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
-    int64_t count;
     if (is_composed(text, length)) {
         bytes_put(out, text, length);
         return;
     }
-    for (;;) {
-        count = utf8proc_decompose(text, length, bpe->points, bpe->point_room, options);
-        assert(count >= 0); /* it fails on what is not UTF-8 */
-        if (count <= bpe->point_room) break;
-        bpe->points = memory_grow(bpe->points, &bpe->point_room, count, sizeof *bpe->points);
-    }
-    count = utf8proc_normalize_utf32(bpe->points, count, options);
+    int64_t count = unicode_decompose(text, length, &bpe->points, &bpe->point_room);
+    count = utf8proc_normalize_utf32(bpe->points, count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     bytes_reserve(out, 4 * count);
     for (int64_t i = 0; i < count; i++)
         out->count += utf8proc_encode_char(bpe->points[i], out->bytes + out->count);

@@ -5,11 +5,14 @@
 #include "data/bpe.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Unicode's White_Space. PCRE2's own \s differs from it by U+180E, which Unicode took out in 2013. */
 static const char spaces[] = "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}"
                              "\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
+
+enum { REPEATED_MOST = 256 };
 
 typedef struct {
     const char *at;
@@ -92,6 +95,13 @@ static Status take_group(Translation *t) {
     return fail(ERROR_FORMAT, "the group \"%.4s\" is not supported", t->at);
 }
 
+/* Is a number of what stands in braces over the limit? A repetition that fails has looked at as many. */
+static bool too_often(const char *at) {
+    for (; isdigit((uint8_t)*at) || *at == ','; at += strcspn(at, ",}"), at += *at == ',')
+        if (strtol(at, NULL, 10) > REPEATED_MOST) return true;
+    return false;
+}
+
 static Status translate(Translation *t) {
     while (*t->at) {
         if (*t->at == '\\') {
@@ -102,6 +112,8 @@ static Status translate(Translation *t) {
             TRY(take_group(t));
         } else if (strchr("^$", *t->at)) {
             return fail(ERROR_FORMAT, "%c is not supported", *t->at);
+        } else if (*t->at == '{' && too_often(t->at + 1)) {
+            return fail(ERROR_FORMAT, "over %d repetitions are not supported", REPEATED_MOST);
         } else if (strncmp(t->at, "}+", 2) == 0) { /* there a repetition of the repetition */
             return fail(ERROR_FORMAT, "}+ is not supported");
         } else {

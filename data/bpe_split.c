@@ -8,13 +8,24 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-enum { INTERPRETER_KIB = 1 << 18 }; // of memory for one match
+/* A pattern may be a stranger's, and PCRE2's own limit is for one match, which begins anew at every character.
+ * A match is tried at first in WINDOW bytes with QUICK_LIMIT of PCRE2's steps, which nearly all need, and so
+ * looks at WINDOW * QUICK_LIMIT characters at most. One that needs more is tried in the whole text while its
+ * steps are counted, and those have a budget that grows with the text. */
+enum { INTERPRETER_KIB = 1 << 18 /* of memory for one match */, WINDOW = 128, QUICK_LIMIT = 32 };
+static const int64_t STEPS_AT_FIRST = 1 << 24, STEPS_PER_BYTE = 64, STEPS_MOST = (int64_t)1 << 40;
 
 struct Splitter {
-    pcre2_code *code;
+    char *pattern;
+    uint32_t options;
+    pcre2_code *code,
+        *counted; // `counted` calls count_step before each item of the pattern; made when needed
     pcre2_match_data *match;
-    pcre2_match_context *limits;
-    bool compiled; // to machine code
+    pcre2_match_context *quick, *counting;
+    bool compiled;   // to machine code
+    int64_t budget;  // steps that are left
+    int64_t looked;  // where the step before this one stood
+    int64_t careful; // bytes to go with steps counted
     SplitBehavior behavior;
     bool invert;
     uint64_t hash; // of the pattern
@@ -24,6 +35,15 @@ struct Splitter {
  * left to the word that follows. (Radford et al. 2019, the released code's pattern.) */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+/* PCRE2 calls it before each item of the pattern. What an item has looked at is how far it has come. */
+static int count_step(pcre2_callout_block *block, void *splitter) {
+    Splitter *s = splitter;
+    int64_t at = (int64_t)block->current_position;
+    s->budget -= 1 + (at > s->looked ? at - s->looked : 0);
+    s->looked = at;
+    return s->budget < 0 ? PCRE2_ERROR_CALLOUT : 0;
+}
 
 Status splitter_open(const char *pattern, bool literal, SplitBehavior behavior, bool invert,
                      Splitter **splitter) {
@@ -35,8 +55,10 @@ Status splitter_open(const char *pattern, bool literal, SplitBehavior behavior, 
     uint32_t matches_nothing = 0;
     PCRE2_SIZE where = 0;
     /* Most matches begin where the last one ended: looking ahead for a good place does not pay. */
-    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NO_START_OPTIMIZE);
-    s->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &error, &where, NULL);
+    s->options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NO_START_OPTIMIZE);
+    s->pattern = memory_text(pattern);
+    s->budget = STEPS_AT_FIRST;
+    s->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, s->options, &error, &where, NULL);
     if (s->code) pcre2_pattern_info(s->code, PCRE2_INFO_MATCHEMPTY, &matches_nothing);
     if (!s->code || matches_nothing) {
         char reason[200] = "it matches nothing at all";
@@ -46,13 +68,17 @@ Status splitter_open(const char *pattern, bool literal, SplitBehavior behavior, 
                     "the pattern \"%.200s\" cannot be used: %s", pattern, reason);
     }
     s->match = pcre2_match_data_create(1, NULL);
-    s->limits = pcre2_match_context_create(NULL);
-    if (!s->match || !s->limits) {
+    s->quick = pcre2_match_context_create(NULL);
+    s->counting = pcre2_match_context_create(NULL);
+    if (!s->match || !s->quick || !s->counting) {
         splitter_free(s);
         return fail(ERROR_MEMORY, "out of host memory for a tokenizer's pattern");
     }
-    pcre2_set_heap_limit(s->limits, INTERPRETER_KIB);
-    s->compiled = pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE) == 0;
+    pcre2_set_match_limit(s->quick, QUICK_LIMIT);
+    pcre2_set_match_limit(s->counting, UINT32_MAX);
+    pcre2_set_heap_limit(s->counting, INTERPRETER_KIB);
+    pcre2_set_callout(s->counting, count_step, s);
+    s->compiled = pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
     *splitter = s;
     return OK;
 }
@@ -67,9 +93,12 @@ Status splitter_open_gpt2(Splitter **splitter) {
 
 void splitter_free(Splitter *splitter) {
     if (!splitter) return;
-    pcre2_match_context_free(splitter->limits);
+    pcre2_match_context_free(splitter->quick);
+    pcre2_match_context_free(splitter->counting);
     pcre2_match_data_free(splitter->match);
     pcre2_code_free(splitter->code);
+    pcre2_code_free(splitter->counted);
+    memory_free(splitter->pattern);
     memory_free(splitter);
 }
 
@@ -78,28 +107,74 @@ uint64_t splitter_hash(const Splitter *s, uint64_t hash) {
     return hash_bytes(hash, parts, sizeof parts);
 }
 
+/* PCRE2's answer: a match, or why there is none. The caller has checked the UTF-8. */
+static int quick_match(Splitter *s, const uint8_t *text, int64_t length, int64_t from, uint32_t partial) {
+    if (s->compiled)
+        return pcre2_jit_match(s->code, text, (size_t)length, (size_t)from, partial, s->match, s->quick);
+    return pcre2_match(s->code, text, (size_t)length, (size_t)from,
+                       PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT | partial, s->match, s->quick);
+}
+
+static int counted_match(Splitter *s, const uint8_t *text, int64_t length, int64_t from) {
+    int error, found;
+    PCRE2_SIZE where;
+    if (!s->counted) {
+        s->counted = pcre2_compile((PCRE2_SPTR)s->pattern, PCRE2_ZERO_TERMINATED,
+                                   s->options | PCRE2_AUTO_CALLOUT, &error, &where, NULL);
+        if (!s->counted) return PCRE2_ERROR_NOMEMORY; // it has been compiled before
+        if (s->compiled) (void)pcre2_jit_compile(s->counted, PCRE2_JIT_COMPLETE);
+    }
+    s->looked = from;
+    found = pcre2_match(s->counted, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK, s->match,
+                        s->counting);
+    if (found != PCRE2_ERROR_JIT_STACKLIMIT) return found;
+    return pcre2_match(s->counted, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                       s->match, s->counting); // whose stack grows
+}
+
+/* The end of the window from `from` on: that of a character, too. */
+static int64_t window_end(const uint8_t *text, int64_t length, int64_t from) {
+    if (length - from <= WINDOW) return length;
+    int64_t end = from + WINDOW;
+    while ((text[end] & 0xC0) == 0x80) end--;
+    return end;
+}
+
+static int match_from(Splitter *s, const uint8_t *text, int64_t length, int64_t from) {
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(s->match);
+    while (s->careful <= 0) {
+        int64_t end = window_end(text, length, from);
+        int found = quick_match(s, text, end, from, end < length ? PCRE2_PARTIAL_HARD : 0);
+        if (found >= 0 || (found == PCRE2_ERROR_NOMATCH && end == length)) return found;
+        if (found == PCRE2_ERROR_PARTIAL) from = (int64_t)offsets[0]; // no match begins before
+        if (found == PCRE2_ERROR_NOMATCH)
+            from = end;
+        else
+            s->careful = WINDOW;
+    }
+    return counted_match(s, text, length, from);
+}
+
 /* The first match in text[from, length), [*begin, *end), or both the length if there is none. */
 static Status find(Splitter *s, const uint8_t *text, int64_t length, int64_t from, int64_t *begin,
                    int64_t *end) {
-    int found = PCRE2_ERROR_JIT_STACKLIMIT;
-    /* The caller has checked the UTF-8. */
-    if (s->compiled) found = pcre2_jit_match(s->code, text, (size_t)length, (size_t)from, 0, s->match, NULL);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter's grows */
-        found = pcre2_match(s->code, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                            s->match, s->limits);
+    int found = match_from(s, text, length, from);
     *begin = *end = length;
-    if (found == PCRE2_ERROR_NOMATCH) return OK;
     if (found == PCRE2_ERROR_NOMEMORY)
         return fail(ERROR_MEMORY, "out of host memory for a tokenizer's pattern");
-    if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT)
+    if (found == PCRE2_ERROR_CALLOUT || found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT)
         return fail(ERROR_FORMAT,
                     "a tokenizer's pattern takes too many steps, or too much memory, on this text");
     /* With one pair of offsets, 0 says that there were groups besides. */
     const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(s->match);
-    if (found < 0 || (int64_t)offsets[1] <= from || offsets[1] <= offsets[0])
-        return fail(ERROR_INTERNAL, "a tokenizer's pattern: PCRE2 answers %d", found);
-    *begin = (int64_t)offsets[0];
-    *end = (int64_t)offsets[1];
+    if (found != PCRE2_ERROR_NOMATCH) {
+        if (found < 0 || (int64_t)offsets[1] <= from || offsets[1] <= offsets[0])
+            return fail(ERROR_INTERNAL, "a tokenizer's pattern: PCRE2 answers %d", found);
+        *begin = (int64_t)offsets[0];
+        *end = (int64_t)offsets[1];
+    }
+    s->careful -= *end - from;
+    if (s->budget < STEPS_MOST) s->budget += STEPS_PER_BYTE * (*end - from);
     return OK;
 }
 

@@ -15,6 +15,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- types ---- */
+
+static const struct {
+    const char *name;
+    int64_t size;
+} types[SAFE_TYPE_COUNT] = {
+    [SAFE_BOOL] = {"BOOL", 1},       [SAFE_U8] = {"U8", 1},           [SAFE_I8] = {"I8", 1},
+    [SAFE_F8_E4M3] = {"F8_E4M3", 1}, [SAFE_F8_E5M2] = {"F8_E5M2", 1}, [SAFE_F8_E8M0] = {"F8_E8M0", 1},
+    [SAFE_I16] = {"I16", 2},         [SAFE_U16] = {"U16", 2},         [SAFE_F16] = {"F16", 2},
+    [SAFE_BF16] = {"BF16", 2},       [SAFE_I32] = {"I32", 4},         [SAFE_U32] = {"U32", 4},
+    [SAFE_F32] = {"F32", 4},         [SAFE_I64] = {"I64", 8},         [SAFE_U64] = {"U64", 8},
+    [SAFE_F64] = {"F64", 8},         [SAFE_C64] = {"C64", 8},
+};
+
+const char *safetensors_type_name(SafetensorsType type) {
+    return types[type].name;
+}
+
+int64_t safetensors_type_size(SafetensorsType type) {
+    return types[type].size;
+}
+
 enum { DEPTH_LIMIT = 100, NUMBER_LIMIT = 64 /* characters */ };
 
 /* Where reading is, and where the strings go: none is longer than its source with the quotes. */

@@ -31,18 +31,22 @@ static const struct {
 
 /* The added tokens as they will be looked for: those of the normalized text must be normalized, too. Those
  * that plain text may hold count for the hash. */
-static void settle_added(Tokenizer *t) {
+static Status settle_added(Tokenizer *t) {
     AddedTokens *normalized = &t->added[1];
     int64_t kept = 0;
     for (int64_t i = 0; i < normalized->count; i++) {
-        AddedToken token = normalized->tokens[i];
-        char *text = token.text;
+        AddedToken *token = &normalized->tokens[i];
+        OWNED char *text = token->text;
         const uint8_t *bytes =
-            kinds[t->kind].normalize(t, (const uint8_t *)text, token.length, true, &token.length);
-        token.text = memory_text_slice((const char *)bytes, (size_t)token.length);
-        memory_free(text);
-        if (token.length) normalized->tokens[kept++] = token;
-        if (!token.length) memory_free(token.text);
+            kinds[t->kind].normalize(t, (const uint8_t *)text, token->length, true, &token->length);
+        token->text = memory_text_slice((const char *)bytes, (size_t)token->length);
+        TRY(added_check(token->length, "a normalized text"));
+    }
+    for (int64_t i = 0; i < normalized->count; i++) {
+        if (normalized->tokens[i].length)
+            normalized->tokens[kept++] = normalized->tokens[i];
+        else
+            memory_free(normalized->tokens[i].text);
     }
     normalized->count = kept;
     for (int set = 0; set < 2; set++) {
@@ -52,15 +56,14 @@ static void settle_added(Tokenizer *t) {
     }
     t->hash = hash_bytes(t->hash, &t->end_of_text, sizeof t->end_of_text); // as the config has it
     t->by_stretches = kept || (t->kind == TOKENIZER_BPE && bpe_by_stretches(t));
+    return OK;
 }
 
 /* Hands the tokenizer on, or frees it where it could not be filled. */
 static Status finish(Status status, Tokenizer *filled, Tokenizer **tokenizer) {
+    if (!status) status = settle_added(filled);
     *tokenizer = status ? NULL : filled;
-    if (status)
-        tokenizer_free(filled);
-    else
-        settle_added(filled);
+    if (status) tokenizer_free(filled);
     return status;
 }
 

@@ -9,11 +9,18 @@
 #include <string.h>
 #include <utf8proc.h>
 
+Status added_check(int64_t length, const char *path) {
+    if (length <= ADDED_MOST) return OK;
+    return fail(ERROR_FORMAT, "%s: an added token of %lld bytes; at most %d are supported", path,
+                (long long)length, ADDED_MOST);
+}
+
 Status added_read(const json_t *entry, int32_t id, const char *path, AddedToken *token) {
     static const char *const keys[] = {"id",         "content", "single_word", "lstrip", "rstrip",
                                        "normalized", "special", "__type",      NULL};
     const char *text = json_string_value(json_object_get(entry, "content"));
     TRY(json_check_keys(entry, keys, path, "an added token"));
+    TRY(added_check((int64_t)strlen(text), path));
     *token = (AddedToken){.id = id};
     TRY(json_read_flag(entry, "special", false, path, &token->special));
     TRY(json_read_flag(entry, "single_word", false, path, &token->single_word));

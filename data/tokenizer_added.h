@@ -38,6 +38,10 @@ typedef struct {
  * text is a copy. `path` is for messages. */
 CHECKED Status added_read(const json_t *entry, int32_t id, const char *path, AddedToken *token);
 
+/* ERROR_FORMAT for a longer one: where a text nearly holds many, each of its bytes is compared with as many. */
+enum { ADDED_MOST = 256 };
+CHECKED Status added_check(int64_t length, const char *path);
+
 /* What decides where a text holds it. */
 uint64_t added_hash(const AddedToken *token, uint64_t hash);
 

@@ -3,10 +3,10 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "base/hash.h"
+#include "data/decompose.h"
 #include "data/piece_cache.h"
 #include "base/tables.h"
 
-#include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -134,24 +134,24 @@ static void take_character(Tokenizer *tokenizer, int32_t point, TokenList *list)
     if (alone) end_word(tokenizer, list);
 }
 
-/* Decomposes the run into code points, canonically ordered; returns how many. */
-static int64_t decompose(WordPiece *w) {
-    int options = w->rule.strip_accents ? UTF8PROC_DECOMPOSE : 0;
-    for (;;) {
-        int64_t count = utf8proc_decompose(w->run.bytes, w->run.count, w->decomposed, w->room, options);
-        assert(count >= 0); /* it fails on what is not UTF-8, which a run is */
-        if (count <= w->room) return count;
-        w->decomposed = memory_grow(w->decomposed, &w->room, count, sizeof *w->decomposed);
-    }
+/* The run's code points as they are. */
+static int64_t code_points(WordPiece *w) {
+    int64_t count = 0;
+    w->decomposed = memory_grow(w->decomposed, &w->room, w->run.count, sizeof *w->decomposed);
+    for (int64_t at = 0; at < w->run.count; count++)
+        at += utf8proc_iterate(w->run.bytes + at, w->run.count - at, &w->decomposed[count]);
+    return count;
 }
 
 /* Ends the run: what is in it has neither spaces nor Chinese characters around. */
 static void end_run(Tokenizer *tokenizer, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
-    int64_t count = decompose(w);
+    bool strip = w->rule.strip_accents;
+    int64_t count =
+        strip ? unicode_decompose(w->run.bytes, w->run.count, &w->decomposed, &w->room) : code_points(w);
     w->run.count = 0;
     for (int64_t i = 0; i < count; i++) {
-        bool accent = w->rule.strip_accents && utf8proc_category(w->decomposed[i]) == UTF8PROC_CATEGORY_MN;
+        bool accent = strip && utf8proc_category(w->decomposed[i]) == UTF8PROC_CATEGORY_MN;
         if (!accent) take_character(tokenizer, w->decomposed[i], list);
     }
     end_word(tokenizer, list);

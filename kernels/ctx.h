@@ -57,9 +57,11 @@ typedef struct Ctx {
     /* Asked whether the gradients of a linear layer's weights, a LinearBackward's, are made later in the pass,
      * by whoever says yes; NULL: nothing is put off. */
     bool (*puts_off)(struct Ctx *ctx, const void *linear);
-    void *putter; // what puts_off works with
-    int64_t step; // for messages
-    Work work;    // of all operations so far, while measuring too: the caller clears it
+    void *putter;   // what puts_off works with
+    bool backward;  // the backward pass is running
+    double padding; // share of the batch's positions that are padding
+    int64_t step;   // for messages
+    Work work;      // of all operations so far, while measuring too: the caller clears it
 } Ctx;
 
 /* The operator of PyTorch's that a primitive is, "aten::bmm", or one part of which it is, as "softmax max" is of

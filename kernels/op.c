@@ -22,12 +22,26 @@ static Record record_of(const Ctx *ctx, RecordKind kind, Pass pass, const char *
                     .step = ctx->step};
 }
 
+/* Completes what the contract has counted. A forward pass within the backward one computes again what was not
+ * kept. Where the outputs are more than all bytes, some of them are not written whole, and how much is not
+ * known. */
+static Work work_of(const Ctx *ctx, const Call *call) {
+    Work work = call->work;
+    if (!(work.needed > 0)) work.needed = work.flops;
+    if (ctx->backward && call->pass == PASS_FORWARD) work.needed = 0;
+    for (int i = 0; i < CALL_OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++)
+        work.written += (double)tensor_bytes(call->outputs[i].tensor);
+    if (work.written > work.bytes) work.written = 0;
+    return work;
+}
+
 static Status compute(Ctx *ctx, const Call *call, OpFunction run) {
     Device *device = ctx->device;
     if (ctx->recorder) {
         Record record = record_of(ctx, RECORD_OPERATION, ctx->pass, NULL);
         record.category = operation_category(call->operation);
-        record.work = call->work;
+        record.work = work_of(ctx, call);
+        record.work.needed *= 1 - ctx->padding;
         record.traffic = call->traffic;
         record_begin(ctx->recorder, &record);
         record_call(ctx->recorder, call);
@@ -47,9 +61,7 @@ Status op_run(Ctx *ctx, const Call *call) {
     ctx->operation = call->operation;
     ctx->pass = call->pass;
     ctx->form = op_form(ctx, call->operation, call->dtype);
-    ctx->work.flops += call->work.flops;
-    ctx->work.bytes += call->work.bytes;
-    ctx->work.sent += call->work.sent;
+    work_add(&ctx->work, work_of(ctx, call));
     OpFunction run = slot_function(ctx->device->backend, call->dtype, call->operation, call->pass, ctx->form);
     if (!run)
         return fail(ERROR_INTERNAL, "%s %s has no %s form for %s on this device",
@@ -63,13 +75,15 @@ Status op_run(Ctx *ctx, const Call *call) {
                    pass_name(call->pass), ctx->layer);
 }
 
-bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, const char *source,
-                     TorchName torch, const Tensor *first, const Tensor *second, const Tensor *third) {
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, Arithmetic arithmetic,
+                     const char *source, TorchName torch, const Tensor *first, const Tensor *second,
+                     const Tensor *third) {
     if (ctx->measuring) return false;
     ctx->marked = ctx->recorder && (pass != ctx->pass || recorder_wants(ctx->recorder, RECORD_PRIMITIVE));
     if (ctx->marked) {
         Record record = record_of(ctx, RECORD_PRIMITIVE, pass, name);
         record.category = category;
+        record.arithmetic = arithmetic;
         record.source = source;
         record.torch = torch;
         const Tensor *filled[] = {first, second, third};

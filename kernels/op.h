@@ -44,19 +44,20 @@ static inline TorchName torch_part(const char *name) {
  * Skipped while measuring, so an implementation takes its scratch outside and computes only inside. Never
  * left by break or goto; leaving by return (TRY) ends the run. PRIMITIVE_OF names another pass than the
  * operation's, for work that a form does early (the loss's gradient), so that each pass is given its own
- * time; and its category is a value, where that hangs on what is launched. */
+ * time; its category and its arithmetic are values there. */
 #define PRIMITIVE(ctx, name, CATEGORY, ...)                                                                  \
-    PRIMITIVE_OF (ctx, (ctx)->pass, name, CATEGORY_##CATEGORY __VA_OPT__(, ) __VA_ARGS__)
-#define PRIMITIVE_OF(ctx, pass, name, category, ...)                                                         \
+    PRIMITIVE_OF (ctx, (ctx)->pass, name, CATEGORY_##CATEGORY, ARITHMETIC_PLAIN __VA_OPT__(, ) __VA_ARGS__)
+#define PRIMITIVE_OF(ctx, pass, name, category, arithmetic, ...)                                             \
     for (bool primitive_open_ =                                                                              \
-             primitive_begin(ctx, pass, name, category, SOURCE_LINE,                                         \
+             primitive_begin(ctx, pass, name, category, arithmetic, SOURCE_LINE,                             \
                              PRIMITIVE_TORCH(__VA_ARGS__ __VA_OPT__(, ) torch_none(), ),                     \
                              PRIMITIVE_FILLS(__VA_ARGS__ __VA_OPT__(, ) NULL, NULL, NULL, NULL, ));          \
          primitive_open_; primitive_open_ = primitive_end(ctx))
 #define PRIMITIVE_TORCH(torch, ...)          torch
 #define PRIMITIVE_FILLS(torch, a, b, c, ...) a, b, c
-bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, const char *source,
-                     TorchName torch, const Tensor *first, const Tensor *second, const Tensor *third);
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, Arithmetic arithmetic,
+                     const char *source, TorchName torch, const Tensor *first, const Tensor *second,
+                     const Tensor *third);
 bool primitive_end(Ctx *ctx);
 #define SOURCE_LINE                SOURCE_LINE_OF(__FILE__, __LINE__) // "kernels/norm/cpu_naive.c:71"
 #define SOURCE_LINE_OF(file, line) file ":" SOURCE_LINE_TEXT(line)

@@ -38,14 +38,15 @@ typedef struct {
     Operation operation;
     Pass pass;
     Form form;
-    Category category;  // of operations and primitives
-    Traffic traffic;    // of operations
-    ScopeKind scope;    // of scopes
-    Phase phase;        // of SCOPE_PHASE
-    const char *name;   // of all but operations
-    const char *call;   // which call of the model: "attention.projection"
-    const char *source; // of primitives: "kernels/norm/cpu_naive.c:71"
-    int layer;          // -1 outside the blocks
+    Category category;     // of operations and primitives
+    Arithmetic arithmetic; // of primitives
+    Traffic traffic;       // of operations
+    ScopeKind scope;       // of scopes
+    Phase phase;           // of SCOPE_PHASE
+    const char *name;      // of all but operations
+    const char *call;      // which call of the model: "attention.projection"
+    const char *source;    // of primitives: "kernels/norm/cpu_naive.c:71"
+    int layer;             // -1 outside the blocks
     int64_t step;
     int64_t parent;            // index of the record that was open when it began; -1: none
     double cpu_start, cpu_end; // seconds, monotonic clock

@@ -61,6 +61,10 @@ char *checkpoint_step_folder(const char *out, int64_t step); // the caller frees
 /* The step that the folder's name says, or -1 where it is none of these. */
 int64_t checkpoint_step(const char *folder);
 
+/* Writes a checkpoint of this model without its tensors into `out`, reads it back and removes it: what a run
+ * could not save at its end is an error before its first step. */
+CHECKED Status checkpoint_rehearse(const char *out, const Config *config, const Tokenizer *tokenizer);
+
 /* The complete step folder with the largest step, or NULL where there is none, also where `out` does not
  * exist. Folders that an interrupted save left are never taken. */
 CHECKED Status checkpoint_latest(const char *out, char **folder);

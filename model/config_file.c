@@ -390,18 +390,21 @@ static char *finish(Object *o) {
     return text;
 }
 
-/* Does the file say all that the config is? Which heads there are the weights say as well. */
-static bool says_all(const char *text, const char *path, const Config *c) {
+/* ERROR_USAGE unless the file says all that the config is. Which heads there are the weights say as well. */
+static Status check_written(const char *text, const char *path, const Config *c) {
     Config again;
     Status status = config_parse(text, (int64_t)strlen(text), path, &again);
-    if (status) {
-        status_free(status);
-        return false;
+    if (!status) {
+        again.head_transform = c->head_transform;
+        again.pooler = c->pooler;
+        again.class_head = c->class_head;
+        if (config_equal(c, &again)) return OK;
+        status = fail(ERROR_FORMAT, "%s: it would not describe the model", path);
     }
-    again.head_transform = c->head_transform;
-    again.pooler = c->pooler;
-    again.class_head = c->class_head;
-    return config_equal(c, &again);
+    Status refused = fail(ERROR_USAGE, "a config.json of the type \"%s\" cannot describe this model: %s",
+                          c->architecture->type, status_message(status));
+    status_free(status);
+    return refused;
 }
 
 Status config_write(const char *path, const Config *c, int64_t end_of_text) {
@@ -410,14 +413,7 @@ Status config_write(const char *path, const Config *c, int64_t end_of_text) {
     add_class(&o, c);
     add_text(&o, "model_type", c->architecture->type);
     add_text(&o, "torch_dtype", "float32");
-    char *text = finish(&o);
-    Status status =
-        says_all(text, path, c)
-            ? file_write(path, text, (int64_t)strlen(text))
-            : fail(ERROR_USAGE,
-                   "%s: a config.json of the type \"%s\" cannot describe this model, so it cannot "
-                   "be saved",
-                   path, c->architecture->type);
-    memory_free(text);
-    return status;
+    OWNED char *text = finish(&o);
+    TRY(check_written(text, path, c));
+    return file_write(path, text, (int64_t)strlen(text));
 }

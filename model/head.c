@@ -141,7 +141,8 @@ Status head_logits(Ctx *ctx, const Parameters *p, Tensor hidden, Tensor logits) 
         TRY(transform(ctx, p, x, &l, &n));
         x = n.y;
     }
-    LinearForward head = {.x = x, .weight = p->head.weight, .bias = p->head_bias.weight, .y = logits};
+    LinearForward head = {
+        .x = x, .weight = p->head.weight, .bias = p->head_bias.weight, .y = logits, .asked = p->config.vocab};
     ctx->call = "head";
     TRY(linear_forward(ctx, &head, ARENA_SCRATCH));
     ctx->training = training;

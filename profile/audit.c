@@ -113,7 +113,7 @@ static void check_finite(Trace *t, const Figures *f) {
 }
 
 static double share_of_limit(const OperationRow *row, const Peaks *peaks) {
-    return limit_share(peaks, row->work, row->ns);
+    return limit_share(peaks, row->work, row->calls, row->ns);
 }
 
 static void check_limits(Trace *t, const Figures *f) {
@@ -123,7 +123,7 @@ static void check_limits(Trace *t, const Figures *f) {
     int above = 0, above_measured = 0;
     for (int64_t i = 0; i < f->row_count; i++) {
         above += share_of_limit(&f->rows[i], most) > 1;
-        above_measured += f->rows[i].share_of_limit > 1;
+        above_measured += share_of_limit(&f->rows[i], measured) > 1;
         if (share_of_limit(&f->rows[i], most) > share_of_limit(highest, most)) highest = &f->rows[i];
     }
     trace_add_finding(t, CHECK_LIMITS, above, 0,

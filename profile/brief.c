@@ -6,6 +6,7 @@
 #include "base/stats.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,11 +53,12 @@ static void print_run(const Profile *p, int width, FILE *file) {
 static void print_step(const ProfilePath *path, int width, FILE *file) {
     const Figures *f = &path->figures;
     double flops = 0;
-    char mfu[32] = "";
-    for (int64_t i = 0; i < f->row_count; i++) flops += f->rows[i].work.flops;
-    if (path->trace->run.measured.flops > 0)
-        snprintf(mfu, sizeof mfu, ", MFU %.1f%%",
-                 1e5 * ratio(ratio(flops, f->step_ms), path->trace->run.measured.flops));
+    char mfu[48] = "";
+    for (int64_t i = 0; i < f->row_count; i++) flops += f->rows[i].work.needed;
+    const TraceRun *r = &path->trace->run;
+    const Mfu share =
+        mfu_of(1e3 * ratio(flops, f->step_ms), r->sheet.flops, r->measured.flops, r->cores_waited);
+    if (!isnan(share.share)) snprintf(mfu, sizeof mfu, ", MFU %.1f%% of the %s", 100 * share.share, share.of);
     print_line(path->label, width, 2, file,
                "%.3f ms, median of %" PRId64 " with tracing %s (%.3f to %.3f), %.0f %s/s%s, %s", f->step_ms,
                f->timed ? f->timed : f->steps, f->timed ? "off" : "on", f->low, f->high,
@@ -112,9 +114,10 @@ static void print_hottest(const Profile *p, int width, FILE *file) {
 
 /* ---- what binds the step, and the audit ---- */
 
-static void print_bound(const ProfilePath *path, const char *heading, int width, FILE *file) {
+static void print_bound(const Profile *p, const ProfilePath *path, const char *heading, int width,
+                        FILE *file) {
     Answer answer = {0};
-    question_bound(path, &answer);
+    question_bound(p, path, &answer);
     if (answer.count) print_wrapped(heading, answer.lines[0], width, 2, file);
     for (int64_t i = 0; i < answer.count; i++) memory_free(answer.lines[i]);
     memory_free(answer.lines);
@@ -141,6 +144,6 @@ void brief_print(const Profile *p, int width, FILE *file) {
         print_phases(&p->paths[i], width, file);
     }
     print_hottest(p, width, file);
-    for (int i = 0; i < p->count; i++) print_bound(&p->paths[i], i ? "" : "bound by", width, file);
+    for (int i = 0; i < p->count; i++) print_bound(p, &p->paths[i], i ? "" : "bound by", width, file);
     for (int i = 0; i < p->count; i++) print_audit(&p->paths[i], i ? "" : "audit", width, file);
 }

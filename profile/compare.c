@@ -7,6 +7,7 @@
 #include "profile/trace_records.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- operations timed one by one ---- */
 
@@ -36,9 +37,9 @@ static double pass_ms(const Figures *f, Pass pass) {
     return 1e-6 * ns;
 }
 
-static char limit_letter(const Peaks *peaks, Work work) {
-    if (limit_is_arithmetic(peaks, work) || !peaks_known(peaks)) return 'm';
-    return work.sent > 0 ? 'l' : 'b';
+static char limit_letter(const OperationRow *r) {
+    if (!*r->limit || strcmp(r->limit, "arithmetic") == 0) return 'm';
+    return r->work.sent > 0 ? 'l' : 'b';
 }
 
 /* A column's rates have one unit: that in which the highest rate of arithmetic is more than 1. */
@@ -66,8 +67,8 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
         fprintf(file, "%-30s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->call,
                 pass_name(r->pass), form_name(r->form), 1e-6 * r->median, 1e-4 * ratio(r->median, total),
                 r->launches, unit.per_ns * ratio(r->work.flops, r->median),
-                unit.per_ns * ratio(r->work.bytes, r->median), 100 * limit_share(peaks, r->work, r->median),
-                limit_letter(peaks, r->work));
+                unit.per_ns * ratio(r->work.bytes, r->median),
+                100 * limit_share(peaks, r->work, r->calls, r->median), limit_letter(r));
         for (int64_t k = 0; k < r->inside_count; k++) {
             const InsideRow *inside = &r->inside[k];
             if (inside->primitive)
@@ -76,8 +77,8 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
                         inside->launches);
         }
     }
-    fprintf(file, "%-45s %10.3f  (limits: m %.4g TFLOP/s, b %.3g TB/s, measured)\n", "sum of operations",
-            total, 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
+    fprintf(file, "%-45s %10.3f\nlimits measured here: %s\n", "sum of operations", total,
+            limits_text(peaks).text);
 }
 
 /* ---- both paths ---- */
@@ -102,11 +103,11 @@ static const Difference *difference_of(const Comparison *c, const OperationRow *
 
 /* Rate towards the limit that binds: of arithmetic, of memory, of the link. */
 static void print_rate(const OperationRow *r, const Peaks *peaks, RateUnit unit, FILE *file) {
-    char limit = limit_letter(peaks, r->work);
+    char limit = limit_letter(r);
     double work = limit == 'm' ? r->work.flops : limit == 'l' ? r->work.sent : r->work.bytes;
     fprintf(file, " %9.3f %6.0f %7.2f %c%s/s %5.1f%% |", 1e-6 * r->median, r->launches,
             unit.per_ns * ratio(work, r->median), unit.letter, limit == 'm' ? "F" : "B",
-            100 * limit_share(peaks, r->work, r->median));
+            100 * limit_share(peaks, r->work, r->calls, r->median));
 }
 
 static void print_row(const Comparison *c, const OperationRow *naive, FILE *file) {
@@ -147,16 +148,17 @@ void compare_print(const Comparison *c, FILE *file) {
         print_total(name, pass_ms(figures_of(c, FORM_NAIVE), (Pass)pass),
                     pass_ms(figures_of(c, FORM_FUSED), (Pass)pass), file);
     }
-    print_total("whole step, timed with nothing else on", naive->step.median, fused->step.median, file);
+    fprintf(file, "%-49s | %9.3f %27s| %9.3f %27s| %6.2f\n", "whole step, timed with nothing else on",
+            naive->step.median, "", fused->step.median, "", c->pairs.median);
+    fprintf(file, "  its ratio is the median of %lld pairs: %.2f to %.2f (95%% interval)\n",
+            (long long)c->rounds, c->pairs.low, c->pairs.high);
     fprintf(file, "  spread of the whole step: naive %.3f to %.3f ms, fused %.3f to %.3f ms\n",
             naive->step.least, naive->step.most, fused->step.least, fused->step.most);
     fprintf(file, "peak memory: naive %.1f MiB, fused %.1f MiB (%.2f times)\n",
             (double)naive->peak_bytes / 1048576, (double)fused->peak_bytes / 1048576,
             ratio((double)naive->peak_bytes, (double)fused->peak_bytes));
-    fprintf(
-        file,
-        "limits measured here: %.4g TFLOP/s (products), %.3g TB/s (copy); calls: kernels and library calls\n",
-        1e-12 * c->peaks.flops, 1e-12 * c->peaks.bandwidth);
+    fprintf(file, "calls: kernels and library calls; limits measured here: %s\n",
+            limits_text(&c->peaks).text);
     if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
 }
 
@@ -169,9 +171,8 @@ static void write_path(JsonWriter *w, const char *key, const OperationRow *r, co
     json_member_number(w, "launches", r->launches);
     json_member_number(w, "tflops", 1e-3 * ratio(r->work.flops, r->median));
     json_member_number(w, "tbps", 1e-3 * ratio(r->work.bytes, r->median));
-    json_member_number(w, "share_of_limit", limit_share(peaks, r->work, r->median));
-    char limit = limit_letter(peaks, r->work);
-    json_member_text(w, "limit", limit == 'm' ? "matrix" : limit == 'l' ? "link" : "bandwidth");
+    json_member_number(w, "share_of_limit", limit_share(peaks, r->work, r->calls, r->median));
+    json_member_text(w, "limit", r->limit);
     json_write_close(w, '}');
 }
 
@@ -220,6 +221,9 @@ Status compare_write(const Comparison *c, const char *path) {
     json_member_integer(&w, "rounds", c->rounds);
     json_member_number(&w, "peak_flops", c->peaks.flops);
     json_member_number(&w, "peak_bandwidth", c->peaks.bandwidth);
+    json_member_number(&w, "ratio", c->pairs.median);
+    json_member_number(&w, "ratio_low", c->pairs.low);
+    json_member_number(&w, "ratio_high", c->pairs.high);
     json_member_number(&w, "cores_waited", c->cores_waited);
     json_member_open(&w, "operations", '[');
     for (int64_t i = 0; i < naive->row_count; i++) write_row(&w, c, &naive->rows[i]);

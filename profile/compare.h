@@ -36,6 +36,7 @@ typedef struct {
     char device[128], library[96], dtype[8], model[128];
     int64_t batch, seq, rounds;
     Peaks peaks;
+    PairsRatio pairs;    // of the rounds: the naive whole step's time over the fused one's
     double cores_waited; // cores.h
     PathTimes paths[FORM_COUNT];
     Difference *differences;

@@ -30,12 +30,14 @@ static OperationRow *row_of(Figures *f, const TraceEvent *e) {
     return &f->rows[f->row_count++];
 }
 
-static InsideRow *inside_of(const Figures *f, OperationRow *row, const char *name, Category category) {
+static InsideRow *inside_of(const Figures *f, OperationRow *row, const char *name, const TraceEvent *e) {
     for (int64_t i = 0; i < row->inside_count; i++)
         if (row->inside[i].name == name) return &row->inside[i];
     row->inside = memory_grow(row->inside, &row->inside_room, row->inside_count + 1, sizeof *row->inside);
-    row->inside[row->inside_count] = (InsideRow){
-        .name = name, .category = category, .step_ns = memory_array((size_t)f->steps, sizeof(double))};
+    row->inside[row->inside_count] = (InsideRow){.name = name,
+                                                 .category = e->category,
+                                                 .arithmetic = e->arithmetic,
+                                                 .step_ns = memory_array((size_t)f->steps, sizeof(double))};
     return &row->inside[row->inside_count++];
 }
 
@@ -108,7 +110,7 @@ static void add_device(Figures *f, const TraceEvent *e, KernelTimes *all) {
     row->launches += launches;
     const TraceEvent *parent = e->parent >= 0 ? &f->trace->events[e->parent] : NULL;
     bool marked = parent && parent->kind == TRACE_PRIMITIVE;
-    InsideRow *inside = inside_of(f, row, marked ? parent->name : e->name, e->category);
+    InsideRow *inside = inside_of(f, row, marked ? parent->name : e->name, e);
     inside->step_ns[e->step - f->first_step] += ns;
     inside->launches += launches;
     inside->primitive = marked;
@@ -119,7 +121,7 @@ static void add_host(Figures *f, const TraceEvent *e) {
     if (e->kind != TRACE_OPERATION && e->kind != TRACE_PRIMITIVE) return;
     OperationRow *row = row_of(f, e);
     if (e->kind == TRACE_PRIMITIVE) {
-        InsideRow *inside = inside_of(f, row, e->name, e->category);
+        InsideRow *inside = inside_of(f, row, e->name, e);
         inside->primitive = true;
         inside->calls += 1;
         return;
@@ -129,14 +131,12 @@ static void add_host(Figures *f, const TraceEvent *e) {
     row->form = e->form;
     row->host_ns += (double)trace_length(e);
     row->calls += 1;
-    row->work.flops += e->work.flops;
-    row->work.bytes += e->work.bytes;
-    row->work.sent += e->work.sent;
+    work_add(&row->work, e->work);
 }
 
 /* Sums over the recorded steps become means. */
 static void finish(Figures *f) {
-    const Peaks *measured = &f->trace->run.measured;
+    const Peaks *limits = trace_limits(&f->trace->run);
     double steps = (double)f->steps;
     for (int64_t i = 0; i < f->row_count; i++) {
         OperationRow *r = &f->rows[i];
@@ -146,11 +146,9 @@ static void finish(Figures *f) {
         r->host_ns /= steps;
         r->calls /= steps;
         r->launches /= steps;
-        r->work = (Work){r->work.flops / steps, r->work.bytes / steps, r->work.sent / steps};
-        r->share_of_limit = limit_share(measured, r->work, r->ns);
-        r->limit = limit_name(measured, r->work);
-        if (limit_is_arithmetic(measured, r->work)) r->limit = "matrix";
-        if (strcmp(r->limit, "memory") == 0) r->limit = "bandwidth";
+        r->work = work_times(r->work, 1 / steps);
+        r->share_of_limit = limit_share(limits, r->work, r->calls, r->ns);
+        r->limit = limit_name(limits, r->work, r->calls);
         for (int64_t k = 0; k < r->inside_count; k++) {
             InsideRow *inside = &r->inside[k];
             s = stats_make(inside->step_ns, f->steps);

@@ -148,7 +148,7 @@ static bool get_events(Unpack *u, int64_t count) {
         TraceEvent e;
         if (!get(u, &e, 1, sizeof e) || !name_texts(u, &e, event_texts, EVENT_TEXTS) || !e.name) return false;
         if (e.kind >= TRACE_KIND_COUNT || e.phase >= PHASE_COUNT || e.category >= CATEGORY_COUNT ||
-            e.traffic >= TRAFFIC_COUNT)
+            e.arithmetic >= ARITHMETIC_COUNT || e.traffic >= TRAFFIC_COUNT)
             return false;
         trace_add(u->trace, &e);
     }

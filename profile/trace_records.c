@@ -78,6 +78,7 @@ static void add_host_event(Making *m, int64_t i) {
         e.form = r->form;
         e.call = trace_name(m->trace, r->call);
         e.category = r->category;
+        e.arithmetic = r->arithmetic;
         e.source = trace_name(m->trace, r->source);
         e.torch = trace_name(m->trace, r->torch.name);
         e.torch_part = r->torch.part;

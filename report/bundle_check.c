@@ -44,7 +44,8 @@ static Status check_row(const Bundle *b, const OperationRow *r) {
         TRY(expect_at_most("median_ns", r->median, r->high));
         TRY(expect_at_most("spread_ns", r->spread, r->high - r->low));
     }
-    TRY(expect_same("share_of_limit", r->share_of_limit, limit_share(&b->run.measured, r->work, r->ns)));
+    TRY(expect_same("share_of_limit", r->share_of_limit,
+                    limit_share(trace_limits(&b->run), r->work, r->calls, r->ns)));
     return check_inside(r);
 }
 
@@ -158,7 +159,8 @@ static double found_of(const Bundle *b, const BundlePath *path, const char *chec
     double phases = 0, above = 0;
     for (int64_t i = 0; i < path->phases_count; i++) phases += path->phases[i].ns;
     for (int64_t i = 0; i < path->rows_count; i++)
-        above += limit_share(trace_utmost(&b->run), path->rows[i].work, path->rows[i].ns) > 1;
+        above +=
+            limit_share(trace_utmost(&b->run), path->rows[i].work, path->rows[i].calls, path->rows[i].ns) > 1;
     if (strcmp(check, CHECK_PHASES) == 0) return fabs(phases / path->step.traced - 1);
     return strcmp(check, CHECK_LIMITS) == 0 ? above : NAN;
 }

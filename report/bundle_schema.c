@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/json_read.h"
+#include "base/limits_fields.h"
 #include "base/memory.h"
 #include "report/table_json.h"
 
@@ -33,6 +34,9 @@ static const char *form_word(int i) {
 }
 static const char *category_word(int i) {
     return i < CATEGORY_COUNT ? category_name((Category)i) : NULL;
+}
+static const char *arithmetic_word(int i) {
+    return i < ARITHMETIC_COUNT ? arithmetic_name((Arithmetic)i) : NULL;
 }
 static const char *kind_word(int i) {
     return i < TRACE_KIND_COUNT ? trace_kind_name((TraceKind)i) : NULL;
@@ -67,12 +71,8 @@ static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
                             FIELD(COUNT, "parameters", TraceRun, parameters),
                             FIELD_OPTIONAL(TEXT, "unit", TraceRun, unit),
                             {0}};
-static const Field peaks[] = {FIELD(MEASURE, "flops", Peaks, flops),
-                              FIELD(MEASURE, "bandwidth", Peaks, bandwidth),
-                              FIELD_OPTIONAL(MEASURE, "link", Peaks, link),
-                              {0}};
-static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, run.measured, peaks),
-                               FIELD_OBJECT_OF("sheet", Bundle, run.sheet, peaks),
+static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, run.measured, peaks_fields),
+                               FIELD_OBJECT_OF("sheet", Bundle, run.sheet, peaks_fields),
                                {0}};
 static const Field step[] = {FIELD(TEXT, "name", BundleStep, name),
                              FIELD(COUNT, "recorded", BundleStep, recorded),
@@ -99,6 +99,11 @@ static const Field phases[] = {FIELD(TEXT, "phase", BundlePhase, phase),
                                {0}};
 static const Field inside[] = {FIELD(TEXT, "name", InsideRow, name),
                                FIELD_WORD_OF("category", InsideRow, category, category_word),
+                               {.key = "arithmetic",
+                                .kind = FIELD_WORD,
+                                .offset = offsetof(InsideRow, arithmetic),
+                                .word = arithmetic_word,
+                                .optional = true},
                                FIELD(MEASURE, "ns", InsideRow, ns),
                                FIELD(MEASURE, "calls", InsideRow, calls),
                                FIELD(MEASURE, "launches", InsideRow, launches),
@@ -119,6 +124,8 @@ static const Field operations[] = {FIELD(TEXT, "place", OperationRow, call),
                                    FIELD(MEASURE, "launches", OperationRow, launches),
                                    FIELD(MEASURE, "flops", OperationRow, work.flops),
                                    FIELD(MEASURE, "least_bytes", OperationRow, work.bytes),
+                                   FIELD_OPTIONAL(MEASURE, "flops_needed", OperationRow, work.needed),
+                                   FIELD_OPTIONAL(MEASURE, "written_bytes", OperationRow, work.written),
                                    FIELD_OPTIONAL(MEASURE, "least_sent_bytes", OperationRow, work.sent),
                                    FIELD_OPTIONAL(COUNT, "memory_bytes", OperationRow, memory),
                                    FIELD(MEASURE, "share_of_limit", OperationRow, share_of_limit),

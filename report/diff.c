@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double NOISE = 0.01; // share of the time within which nothing is called slower or faster
+/* The share of a time within which nothing is called slower or faster; and the chance with which identical
+ * sides are called so: once for the step, and once for all rows together (Bonferroni). */
+static const double NOISE = 0.01, SURE = 0.01;
 
 /* ---- limits ---- */
 
@@ -29,10 +31,16 @@ Status diff_limit_parse(const char *text, DiffLimit *limit) {
     return OK;
 }
 
-/* ---- rows ---- */
+/* ---- figures of runs ---- */
+
+static const BundlePath *path_like(const Bundle *bundle, const BundlePath *path) {
+    for (int64_t i = 0; i < bundle->paths_count; i++)
+        if (strcmp(bundle->paths[i].label, path->label) == 0) return &bundle->paths[i];
+    return bundle->paths_count == 1 ? &bundle->paths[0] : NULL;
+}
 
 static const OperationRow *find(const BundlePath *path, const OperationRow *row) {
-    for (int64_t i = 0; i < path->rows_count; i++) {
+    for (int64_t i = 0; path && i < path->rows_count; i++) {
         const OperationRow *r = &path->rows[i];
         if (r->pass == row->pass && strcmp(r->operation, row->operation) == 0 &&
             strcmp(r->call, row->call) == 0)
@@ -46,87 +54,22 @@ static double growth(double before, double after) {
     return before > 0 ? after / before - 1 : after > 0 ? 1 : 0;
 }
 
-/* What is compared, with what is known of its noise. */
+/* One figure of each run of a side. Times of runs whose cores others had are left out. */
 typedef struct {
-    double value;
-    Sampled noise;
-    bool exact; // it has none: bytes, launches
+    double values[DIFF_RUNS_MOST];
+    int64_t count;
+    bool exact; // without noise: bytes, launches
 } Figure;
 
-/* An older bundle has no spread, nor a median. */
-static Figure figure_of_row(const BundlePath *path, const OperationRow *row) {
-    bool known = row->median > 0;
-    return (Figure){
-        known ? row->median : row->ns, {row->median, row->spread, known ? path->step.recorded : 0}, false};
+static double middle(const Figure *f) {
+    double sorted[DIFF_RUNS_MOST];
+    memcpy(sorted, f->values, sizeof sorted);
+    return median(sorted, f->count);
 }
 
-static Figure figure_of_step(const BundleStep *s) {
-    bool known = s->spread > 0 || s->low == s->high;
-    return (Figure){s->ns, {s->ns, s->spread, !known ? 0 : s->timed > 0 ? s->timed : s->recorded}, false};
+static bool quiet(const BundlePath *path) {
+    return path->step.cores_waited <= CORES_SHARED;
 }
-
-static DiffKind judge(Figure before, Figure after) {
-    DiffKind changed = after.value > before.value ? DIFF_SLOWER : DIFF_FASTER;
-    if (fabs(growth(before.value, after.value)) <= (before.exact ? 0 : NOISE)) return DIFF_SAME;
-    if (before.exact) return changed;
-    if (before.noise.count < 2 || after.noise.count < 2) return DIFF_UNKNOWN;
-    return medians_differ(before.noise, after.noise) ? changed : DIFF_SAME;
-}
-
-static const char *kind_name(DiffKind kind) {
-    static const char *const names[DIFF_KIND_COUNT] = {"added",  "removed", "slower",
-                                                       "faster", "same",    "unknown"};
-    return names[kind];
-}
-
-static void print_row(const BundlePath *before, const OperationRow *a, const BundlePath *after,
-                      const OperationRow *b, DiffKind kind, FILE *file) {
-    const OperationRow *any = a ? a : b;
-    double was = a ? figure_of_row(before, a).value : 0, is = b ? figure_of_row(after, b).value : 0;
-    fprintf(file, "%-24.64s %-8.16s %12.4f %12.4f %+8.1f%%  %-8s launches %.0f to %.0f\n", any->call,
-            pass_name(any->pass), 1e-6 * was, 1e-6 * is, 100 * growth(was, is), kind_name(kind),
-            a ? a->launches : 0, b ? b->launches : 0);
-}
-
-static void print_step(const BundlePath *before, const BundlePath *after, FILE *file) {
-    const BundleStep *a = &before->step, *b = &after->step;
-    DiffKind kind = judge(figure_of_step(a), figure_of_step(b));
-    const char *name = a->timed && b->timed   ? "step, tracing off"
-                       : a->timed || b->timed ? "step, tracing on in one of them"
-                                              : "step, tracing on in both";
-    fprintf(file, "%-33s %12.4f %12.4f %+8.1f%%  %-8s %.4f to %.4f, then %.4f to %.4f ms\n", name,
-            1e-6 * a->ns, 1e-6 * b->ns, 100 * growth(a->ns, b->ns), kind_name(kind), 1e-6 * a->low,
-            1e-6 * a->high, 1e-6 * b->low, 1e-6 * b->high);
-}
-
-static void print_path(const BundlePath *before, const BundlePath *after, FILE *file) {
-    int counts[DIFF_KIND_COUNT] = {0};
-    fprintf(file, "%-24s %-8s %12s %12s %9s  medians\n", before->label, "pass", "before, ms", "after, ms",
-            "change");
-    for (int64_t i = 0; i < before->rows_count; i++) {
-        const OperationRow *a = &before->rows[i], *b = find(after, a);
-        DiffKind kind = b ? judge(figure_of_row(before, a), figure_of_row(after, b)) : DIFF_REMOVED;
-        counts[kind]++;
-        print_row(before, a, after, b, kind, file);
-    }
-    for (int64_t i = 0; i < after->rows_count; i++) {
-        const OperationRow *b = &after->rows[i];
-        if (find(before, b)) continue;
-        counts[DIFF_ADDED]++;
-        print_row(before, NULL, after, b, DIFF_ADDED, file);
-    }
-    print_step(before, after, file);
-    fprintf(file, "%-33s %8.1f MiB %8.1f MiB %+8.1f%%\n", "peak memory", (double)before->peak_bytes / 1048576,
-            (double)after->peak_bytes / 1048576,
-            100 * growth((double)before->peak_bytes, (double)after->peak_bytes));
-    fprintf(file, "%d added, %d removed, %d slower, %d faster, %d the same within noise", counts[DIFF_ADDED],
-            counts[DIFF_REMOVED], counts[DIFF_SLOWER], counts[DIFF_FASTER], counts[DIFF_SAME]);
-    if (counts[DIFF_UNKNOWN])
-        fprintf(file, ", %d of unknown noise: one step, or an older bundle", counts[DIFF_UNKNOWN]);
-    fprintf(file, "\n");
-}
-
-/* ---- figures that limits name ---- */
 
 /* "attention", or "attention backward" */
 static bool names_row(const char *figure, const OperationRow *row) {
@@ -136,73 +79,185 @@ static bool names_row(const char *figure, const OperationRow *row) {
            (figure[length] == ' ' && strcmp(figure + length + 1, pass_name(row->pass)) == 0);
 }
 
-/* Of several rows their sum, whose noise is all of theirs. */
-static void add_figure(Figure *sum, Figure row) {
-    sum->value += row.value;
-    sum->noise.median += row.noise.median;
-    sum->noise.spread = hypot(sum->noise.spread, row.noise.spread);
-    sum->noise.count = row.noise.count;
+/* An older bundle has no median. */
+static double row_ns(const OperationRow *row) {
+    return row->median > 0 ? row->median : row->ns;
 }
 
-/* False: the path has no such figure. */
-static bool figure_of(const BundlePath *path, const char *name, Figure *figure) {
+/* A run's figure of this name; false: it has none. */
+static bool named_value(const BundlePath *path, const char *name, double *value) {
     bool found = true;
-    *figure = (Figure){.exact = true};
+    *value = 0;
     if (strcmp(name, "step") == 0)
-        *figure = figure_of_step(&path->step);
+        *value = path->step.ns;
     else if (strcmp(name, "memory") == 0)
-        figure->value = (double)path->peak_bytes;
+        *value = (double)path->peak_bytes;
     else if (strcmp(name, "launches") == 0)
-        figure->value = path->step.launches;
+        *value = path->step.launches;
     else {
-        found = figure->exact = false;
+        found = false;
         for (int64_t i = 0; i < path->rows_count; i++) {
             if (!names_row(name, &path->rows[i])) continue;
-            add_figure(figure, figure_of_row(path, &path->rows[i]));
+            *value += row_ns(&path->rows[i]);
             found = true;
         }
     }
     return found;
 }
 
-/* What has changed by more than the limit exceeds it, unless chance can have done that. */
-static bool passed_limit(const BundlePath *before, const BundlePath *after, const DiffLimit *limit,
-                         FILE *file, bool *known) {
-    Figure a, b;
-    bool there = figure_of(before, limit->figure, &a), here = figure_of(after, limit->figure, &b);
-    *known |= there || here;
-    double grown = growth(a.value, b.value);
+static bool row_value(const BundlePath *path, const OperationRow *row, double *value) {
+    const OperationRow *own = find(path, row);
+    *value = own ? row_ns(own) : 0;
+    return own != NULL;
+}
+
+/* Of this name, or of a row, in all runs of a side that have a path like this one. Where others had the cores in each, all are taken, and
+ * judge says that nothing can be told. */
+static Figure figure_of(const DiffSide *side, const BundlePath *like, const char *name,
+                        const OperationRow *row) {
+    Figure f = {.exact = !row && (strcmp(name, "memory") == 0 || strcmp(name, "launches") == 0)};
+    for (int all = f.exact; all < 2 && f.count == 0; all++)
+        for (int i = 0; i < side->count; i++) {
+            const BundlePath *path = path_like(&side->runs[i], like);
+            double value;
+            if (!path || (!all && !quiet(path))) continue;
+            if (row ? row_value(path, row, &value) : named_value(path, name, &value))
+                f.values[f.count++] = value;
+        }
+    return f;
+}
+
+static bool any_quiet(const DiffSide *side, const BundlePath *like) {
+    int count = 0;
+    for (int i = 0; i < side->count; i++) {
+        const BundlePath *path = path_like(&side->runs[i], like);
+        count += path && quiet(path);
+    }
+    return count > 0;
+}
+
+/* Both sides' paths of one label. */
+typedef struct {
+    const DiffSide *sides[2];
+    const BundlePath *first[2]; // of each side's first run
+    bool quiet;                 // on either side others did not always have the cores
+} Pair;
+
+/* `many`: so many figures are judged together. */
+static DiffKind judge(const Pair *pair, const Figure *a, const Figure *b, double many, RunsRatio *sure) {
+    *sure = runs_ratio(a->values, a->count, b->values, b->count);
+    double before = middle(a), after = middle(b);
+    DiffKind changed = after > before ? DIFF_SLOWER : DIFF_FASTER;
+    if (a->exact) return after == before ? DIFF_SAME : changed;
+    if (!pair->quiet || a->count < 2 || b->count < 2) return DIFF_UNKNOWN;
+    bool far = fabs(sure->ratio - 1) > NOISE && sure->chance < SURE / many;
+    return !far ? DIFF_SAME : sure->ratio > 1 ? DIFF_SLOWER : DIFF_FASTER;
+}
+
+/* ---- a path ---- */
+
+static const char *kind_name(DiffKind kind) {
+    static const char *const names[DIFF_KIND_COUNT] = {"added",  "removed", "slower",
+                                                       "faster", "same",    "unknown"};
+    return names[kind];
+}
+
+static void print_figure(const char *name, const char *pass, const Figure *a, const Figure *b, DiffKind kind,
+                         const RunsRatio *sure, FILE *file) {
+    char interval[40] = "";
+    double before = a->count ? middle(a) : 0, after = b->count ? middle(b) : 0;
+    if (a->count > 1 && b->count > 1)
+        snprintf(interval, sizeof interval, "%+.1f to %+.1f%%", 100 * (sure->low - 1),
+                 100 * (sure->high - 1));
+    fprintf(file, "%-24.64s %-8.16s %12.4f %12.4f %+8.1f%%  %18s  %s\n", name, pass, 1e-6 * before,
+            1e-6 * after, 100 * growth(before, after), interval, kind_name(kind));
+}
+
+static void print_row(const Pair *pair, const OperationRow *row, int counts[DIFF_KIND_COUNT], FILE *file) {
+    const Figure a = figure_of(pair->sides[0], pair->first[0], "", row),
+                 b = figure_of(pair->sides[1], pair->first[1], "", row);
+    RunsRatio sure = {0};
+    DiffKind kind = a.count == 0   ? DIFF_ADDED
+                    : b.count == 0 ? DIFF_REMOVED
+                                   : judge(pair, &a, &b, (double)pair->first[0]->rows_count, &sure);
+    counts[kind]++;
+    print_figure(row->call, pass_name(row->pass), &a, &b, kind, &sure, file);
+}
+
+static void print_steps(const Pair *pair, FILE *file) {
+    const BundleStep *a = &pair->first[0]->step, *b = &pair->first[1]->step;
+    const Figure before = figure_of(pair->sides[0], pair->first[0], "step", NULL),
+                 after = figure_of(pair->sides[1], pair->first[1], "step", NULL);
+    RunsRatio sure;
+    DiffKind kind = judge(pair, &before, &after, 1, &sure);
+    const char *tracing = a->timed && b->timed ? "off" : a->timed || b->timed ? "on in one" : "on";
+    print_figure("step, tracing", tracing, &before, &after, kind, &sure, file);
+    if (before.count > 1 && after.count > 1) return;
+    fprintf(file,
+            "fewer than two quiet runs on a side: how far two processes of one program differ here is not "
+            "known, so no "
+            "time is judged. Within a run a step spreads by %.1f%%: less cannot be told in any case. Give "
+            "several "
+            "runs: profile diff A1 A2 A3 vs B1 B2 B3\n",
+            100 * fmax(ratio(a->spread, a->ns), ratio(b->spread, b->ns)));
+}
+
+static void print_path(const Pair *pair, FILE *file) {
+    int counts[DIFF_KIND_COUNT] = {0};
+    const BundlePath *before = pair->first[0], *after = pair->first[1];
+    fprintf(file, "%-24s %-8s %12s %12s %9s  %18s  medians of %d and %d runs\n", before->label, "pass",
+            "before, ms", "after, ms", "change", "95% interval", pair->sides[0]->count,
+            pair->sides[1]->count);
+    for (int64_t i = 0; i < before->rows_count; i++) print_row(pair, &before->rows[i], counts, file);
+    for (int64_t i = 0; i < after->rows_count; i++)
+        if (!find(before, &after->rows[i])) print_row(pair, &after->rows[i], counts, file);
+    print_steps(pair, file);
+    fprintf(file, "%-33s %8.1f MiB %8.1f MiB %+8.1f%%\n", "peak memory", (double)before->peak_bytes / 1048576,
+            (double)after->peak_bytes / 1048576,
+            100 * growth((double)before->peak_bytes, (double)after->peak_bytes));
+    fprintf(file, "%d added, %d removed, %d slower, %d faster, %d the same within noise", counts[DIFF_ADDED],
+            counts[DIFF_REMOVED], counts[DIFF_SLOWER], counts[DIFF_FASTER], counts[DIFF_SAME]);
+    if (counts[DIFF_UNKNOWN]) fprintf(file, ", %d that cannot be told", counts[DIFF_UNKNOWN]);
+    fprintf(file, "\n");
+}
+
+/* ---- limits ---- */
+
+/* What has changed by more than the limit exceeds it, unless chance can have done that, or nobody can tell. */
+static bool passed_limit(const Pair *pair, const DiffLimit *limit, FILE *file, bool *known) {
+    const Figure a = figure_of(pair->sides[0], pair->first[0], limit->figure, NULL),
+                 b = figure_of(pair->sides[1], pair->first[1], limit->figure, NULL);
+    RunsRatio sure;
+    *known |= a.count || b.count;
+    double grown = growth(a.count ? middle(&a) : 0, b.count ? middle(&b) : 0);
     if (limit->above ? grown <= limit->share : grown >= limit->share) return false;
-    DiffKind kind = there && here ? judge(a, b) : there ? DIFF_REMOVED : DIFF_ADDED;
-    fprintf(file, "%s %s: %s changed by %+.2f%%, the limit is %s%+.2f%%%s\n",
-            kind == DIFF_SAME ? "passed" : "FAIL", after->label, limit->figure, 100 * grown,
-            limit->above ? ">" : "<", 100 * limit->share,
-            kind == DIFF_SAME      ? ", but that is within noise; more steps would tell"
-            : kind == DIFF_UNKNOWN ? "; its noise is not known"
+    DiffKind kind = a.count && b.count ? judge(pair, &a, &b, 1, &sure) : a.count ? DIFF_REMOVED : DIFF_ADDED;
+    const bool fails = kind != DIFF_SAME && kind != DIFF_UNKNOWN;
+    fprintf(file, "%s %s: %s changed by %+.2f%%, the limit is %s%+.2f%%%s\n", fails ? "FAIL" : "passed",
+            pair->first[1]->label, limit->figure, 100 * grown, limit->above ? ">" : "<", 100 * limit->share,
+            kind == DIFF_SAME      ? ", but that is within noise; more runs would tell"
+            : kind == DIFF_UNKNOWN ? ", but that cannot be told from these runs"
                                    : "");
-    return kind != DIFF_SAME;
+    return fails;
 }
 
 /* ---- all ---- */
 
-static const BundlePath *partner(const Bundle *before, const Bundle *after, const BundlePath *path) {
-    for (int64_t i = 0; i < after->paths_count; i++)
-        if (strcmp(after->paths[i].label, path->label) == 0) return &after->paths[i];
-    return before->paths_count == 1 && after->paths_count == 1 ? &after->paths[0] : NULL;
-}
-
-static void print_head(const Bundle *before, const Bundle *after, FILE *file) {
-    const Bundle *both[2] = {before, after};
-    for (int i = 0; i < 2; i++)
+static void print_head(const DiffSide sides[2], FILE *file) {
+    for (int i = 0; i < 2; i++) {
+        const TraceRun *run = &sides[i].runs[0].run;
         fprintf(file, "%s %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s\n",
-                i ? "after: " : "before:", both[i]->run.model, both[i]->run.batch, both[i]->run.seq,
-                both[i]->run.dtype, both[i]->run.device);
+                i ? "after: " : "before:", run->model, run->batch, run->seq, run->dtype, run->device);
+    }
 }
 
-/* Noise that other programs made is in no run's own spread. */
-static void print_shared(const char *when, const BundlePath *path, FILE *file) {
-    if (path->step.cores_waited > CORES_SHARED)
-        fprintf(file, "%s, %s: %s\n", when, path->label, cores_warning(path->step.cores_waited).text);
+static void print_shared(const char *when, const DiffSide *side, const BundlePath *like, FILE *file) {
+    for (int i = 0; i < side->count; i++) {
+        const BundlePath *path = path_like(&side->runs[i], like);
+        if (path && !quiet(path))
+            fprintf(file, "%s, run %d, %s: %s\n", when, i + 1, path->label,
+                    cores_warning(path->step.cores_waited).text);
+    }
 }
 
 /* Of two configurations, what is compared is not one thing before and after. */
@@ -231,12 +286,19 @@ static void print_differences(const TraceRun *a, const TraceRun *b, FILE *file) 
                     counts[i].after);
 }
 
-Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *limits, int limit_count,
-                    FILE *file, int *exceeded) {
+static const BundlePath *partner(const Bundle *before, const Bundle *after, const BundlePath *path) {
+    const BundlePath *other = path_like(after, path);
+    bool named = other && strcmp(other->label, path->label) == 0;
+    return named || before->paths_count == 1 ? other : NULL;
+}
+
+Status diff_bundles(const DiffSide sides[2], const DiffLimit *limits, int limit_count, FILE *file,
+                    int *exceeded) {
+    const Bundle *before = &sides[0].runs[0], *after = &sides[1].runs[0];
     int compared = 0;
     *exceeded = 0;
     bool *known = memory_array((size_t)limit_count + 1, sizeof *known);
-    print_head(before, after, file);
+    print_head(sides, file);
     print_differences(&before->run, &after->run, file);
     for (int64_t i = 0; i < before->paths_count; i++) {
         const BundlePath *a = &before->paths[i], *b = partner(before, after, a);
@@ -244,12 +306,14 @@ Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *
             fprintf(file, "\n%s: not compared, the second profile has no such path\n", a->label);
             continue;
         }
+        const Pair pair = {
+            {&sides[0], &sides[1]}, {a, b}, any_quiet(&sides[0], a) && any_quiet(&sides[1], b)};
         compared++;
         fprintf(file, "\n");
-        print_shared("before", a, file);
-        print_shared("after", b, file);
-        print_path(a, b, file);
-        for (int k = 0; k < limit_count; k++) *exceeded += passed_limit(a, b, &limits[k], file, &known[k]);
+        print_shared("before", &sides[0], a, file);
+        print_shared("after", &sides[1], b, file);
+        print_path(&pair, file);
+        for (int k = 0; k < limit_count; k++) *exceeded += passed_limit(&pair, &limits[k], file, &known[k]);
     }
     for (int64_t i = 0; i < after->paths_count; i++)
         if (!partner(after, before, &after->paths[i]))

@@ -10,6 +10,7 @@
 typedef struct {
     const char *name;
     Category category;
+    Arithmetic arithmetic;
     double ns, median, low, high; // of its device events: mean, median, least and most of the steps
     double calls, launches;
     bool primitive;  // else a kernel that no primitive marks
@@ -30,8 +31,8 @@ typedef struct {
     double host_ns;               // between its begin and its end on the host
     double calls, launches;
     Work work;             // the least that the contract demands
-    double share_of_limit; // that `ns` is of the measured limit; 0 where that is unknown
-    const char *limit;     // "matrix", "bandwidth", "link"; "" where it is unknown
+    double share_of_limit; // limit_share of `ns` at trace_limits
+    const char *limit;     // limit_name at trace_limits
     int64_t memory;        // bytes that a call takes on top of what lay there before: the most of all
     InsideRow *inside;
     int64_t inside_count, inside_room;

@@ -193,17 +193,11 @@ static void add_transposition(const char *name, char text[KERNEL_NAME_BYTES]) {
 }
 
 void kernel_decode(const char *name, char text[KERNEL_NAME_BYTES]) {
-    static const Word units[] = {{"simt", "FMA"},
-                                 {"tensorop", "tensor cores"},
-                                 {"xmma", "tensor cores"},
-                                 {"nvjet", "tensor cores"},
-                                 {"16816", "tensor cores"},
-                                 {"s1688", "tensor cores"},
-                                 {"gmma", "tensor cores"},
-                                 {"sgemm", "FMA"},
-                                 {"dgemm", "FMA"},
-                                 {"scudnn", "FMA"},
-                                 {NULL, NULL}};
+    static const Word units[] = {
+        {"simt", "FMA"},           {"ffma", "FMA"},           {"tensorop", "tensor cores"},
+        {"xmma", "tensor cores"},  {"nvjet", "tensor cores"}, {"16816", "tensor cores"},
+        {"s1688", "tensor cores"}, {"gmma", "tensor cores"},  {"sgemm", "FMA"},
+        {"dgemm", "FMA"},          {"scudnn", "FMA"},         {NULL, NULL}};
     *text = 0;
     if (strncmp(name, "cblas_", 6) == 0) { // "cblas_sgemm NT"
         append(text, name[6] == 'd' ? "fp64" : "fp32");

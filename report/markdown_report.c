@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS_LISTED = 15, NAME_BYTES = 160 };
+enum { KERNELS_LISTED = 10, NAME_BYTES = 160 };
 
 static void print_head(const Bundle *b, FILE *file) {
     const TraceRun *r = &b->run;
@@ -92,8 +92,7 @@ static void print_operations(const Bundle *b, const BundlePath *path, FILE *file
                 form_name(r->form), in_words(CELL_TIME, r->ns).text, 100 * ratio(r->ns, total), r->launches,
                 1e-3 * ratio(r->work.flops, r->ns), 1e-3 * ratio(r->work.bytes, r->ns));
         if (peaks_known(peaks))
-            fprintf(file, " %.1f%% | %s |", 100 * limit_share(peaks, r->work, r->ns),
-                    limit_name(peaks, r->work));
+            fprintf(file, " %.1f%% | %s |", 100 * r->share_of_limit, r->limit);
         else
             fprintf(file, " - | - |");
         const Difference *d =
@@ -121,23 +120,62 @@ static int longer(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-static void print_kernels(const BundlePath *path, FILE *file) {
+/* The line that implements the first operation which the kernel served; "" where it is not known. */
+static const char *source_of(const BundlePath *path, const KernelRow *k) {
+    for (int64_t i = 0; k->call && i < path->rows_count; i++)
+        if (strcmp(path->rows[i].call, k->call) == 0 && path->rows[i].source) return path->rows[i].source;
+    return "";
+}
+
+/* How the kernel was launched, where the table of kernels tells. */
+static void print_launch(const BundlePath *path, const KernelRow *k, FILE *file) {
+    static const char *const keys[] = {"grid", "block", "registers", "shared_bytes", "occupancy"};
+    for (int64_t i = 0; i < path->tables_count; i++) {
+        const Table *table = &path->tables[i];
+        if (strcmp(table->key, "kernels") != 0 || table_column(table, "grid") < 0) continue;
+        for (int64_t row = 0; row < table->rows; row++) {
+            const Cell *cells = &table->cells[row * table->column_count];
+            const char *name = k->label ? k->label : k->name;
+            if (!cells[0].text || strcmp(cells[0].text, name) != 0) continue;
+            for (int c = 0; c < 5; c++) {
+                int column = table_column(table, keys[c]);
+                const Cell *cell = column < 0 ? NULL : &cells[column];
+                if (cell && cell->text && *cell->text)
+                    fprintf(file, "- %s: %s\n", table->columns[column].title, cell->text);
+                else if (cell && isfinite(cell->number))
+                    fprintf(file, "- %s: %s\n", table->columns[column].title,
+                            in_words(table->columns[column].kind, cell->number).text);
+            }
+            return;
+        }
+    }
+}
+
+static void print_kernel(const BundlePath *path, const KernelRow *k, int chapter, int64_t number,
+                         FILE *file) {
+    const KernelUse all = use_of(k);
+    const char *source = source_of(path, k);
+    fprintf(file, "\n### %d.%" PRId64 " ", chapter, number);
+    markdown_print(k->label ? k->label : k->name, NAME_BYTES, file);
+    fprintf(file,
+            "\n\n- Time: %s of a step, %.1f%% of the device's\n- Calls: %.0f, %s each\n- Category: %s\n",
+            in_words(CELL_TIME, all.ns).text, 100 * ratio(all.ns, path->step.device), all.calls,
+            in_words(CELL_TIME, ratio(all.ns, all.calls)).text,
+            (int)k->category >= 0 ? category_name(k->category) : "not known");
+    if (k->call && *k->call) fprintf(file, "- Serves: %s\n", k->call);
+    if (*source) fprintf(file, "- Implemented: %s\n", source);
+    if (k->decoded && *k->decoded) fprintf(file, "- Its name tells: %s\n", k->decoded);
+    print_launch(path, k, file);
+}
+
+/* Guides look for "### 4.1" and on: the chapter of the first path is the fourth. */
+static void print_kernels(const BundlePath *path, int chapter, FILE *file) {
     const KernelRow **sorted = memory_array((size_t)path->kernels_count + 1, sizeof *sorted);
     for (int64_t i = 0; i < path->kernels_count; i++) sorted[i] = &path->kernels[i];
     qsort(sorted, (size_t)path->kernels_count, sizeof *sorted, longer);
-    fprintf(file,
-            "\n## Kernels that take the most time: %s\n\n| kernel | served | calls | time | each | share "
-            "|\n|---|---|---:|---:|---:|---:|\n",
-            path->label);
-    for (int64_t i = 0; i < path->kernels_count && i < KERNELS_LISTED; i++) {
-        const KernelRow *k = sorted[i];
-        const KernelUse all = use_of(k);
-        fprintf(file, "| ");
-        markdown_print(k->label ? k->label : k->name, NAME_BYTES, file);
-        fprintf(file, " | %s | %.0f | %s | %s | %.1f%% |\n", k->call ? k->call : "", all.calls,
-                in_words(CELL_TIME, all.ns).text, in_words(CELL_TIME, ratio(all.ns, all.calls)).text,
-                100 * ratio(all.ns, path->step.device));
-    }
+    fprintf(file, "\n## %d. Kernels that take the most time: %s\n", chapter, path->label);
+    for (int64_t i = 0; i < path->kernels_count && i < KERNELS_LISTED; i++)
+        print_kernel(path, sorted[i], chapter, i + 1, file);
     memory_free(sorted);
 }
 
@@ -158,7 +196,7 @@ void markdown_report_print(const Bundle *b, FILE *file) {
     print_head(b, file);
     for (int64_t i = 0; i < b->paths_count; i++) print_phases(&b->paths[i], file);
     for (int64_t i = 0; i < b->paths_count; i++) print_operations(b, &b->paths[i], file);
-    for (int64_t i = 0; i < b->paths_count; i++) print_kernels(&b->paths[i], file);
+    for (int64_t i = 0; i < b->paths_count; i++) print_kernels(&b->paths[i], 4 + (int)i, file);
     print_answers(b, file);
     fprintf(file, "\n## The profile, audited\n\n");
     for (int64_t i = 0; i < b->paths_count; i++)

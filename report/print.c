@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 static void print_head(const char *label, const TraceRun *r, const char *source, FILE *file) {
-    fprintf(file, "%s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s: %s%s%s; %s%s%s\n",
+    fprintf(file, "%s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s\n%s%s%s; %s%s%s\n",
             label ? label : "", label ? ": " : "", r->model, r->batch, r->seq, r->dtype, r->device, source,
             *r->source_note ? ": " : "", r->source_note, r->step, *r->step ? ", " : "", r->window);
     if (r->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(r->cores_waited).text);
@@ -39,6 +39,7 @@ void bundle_print_tables(const Bundle *b, const TableView *view, FILE *file) {
         fputc('\n', file);
         bundle_print_head(b, &b->paths[i], file);
         for (int64_t k = 0; k < b->paths[i].tables_count; k++) {
+            if (!b->paths[i].tables[k].rows) continue;
             fputc('\n', file);
             table_print_text(&b->paths[i].tables[k], view, file);
         }

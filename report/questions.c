@@ -28,10 +28,6 @@ typedef struct {
     bool fused;
 } AttentionTime;
 
-static bool begins_with(const char *text, const char *beginning) {
-    return strncmp(text, beginning, strlen(beginning)) == 0;
-}
-
 /* The naive form marks its parts by name; the fused form is one kernel. */
 static AttentionTime attention_time(const Figures *f, Pass pass) {
     AttentionTime time = {0};
@@ -44,9 +40,9 @@ static AttentionTime attention_time(const Figures *f, Pass pass) {
         time.fused |= r->form == FORM_FUSED;
         for (int64_t k = 0; k < r->inside_count; k++) {
             const InsideRow *inside = &r->inside[k];
-            if (begins_with(inside->name, "softmax") || begins_with(inside->name, "log-sum-exp"))
+            if (inside->arithmetic == ARITHMETIC_SOFTMAX)
                 time.softmax += inside->ns;
-            else if (inside->category == CATEGORY_MATRIX || strstr(inside->name, "product"))
+            else if (inside->category == CATEGORY_MATRIX)
                 time.products += inside->ns;
         }
     }
@@ -193,6 +189,24 @@ static void other_kernels(const ProfilePath *path, Answer *a) {
                     100 * NON_TRIVIAL);
 }
 
+/* Of forward and backward pass in one. */
+static void longest_in_both(const ProfilePath *path, Answer *a) {
+    const Figures *f = &path->figures;
+    const KernelRow *best = NULL;
+    double most = 0;
+    for (int64_t i = 0; i < f->kernel_count; i++) {
+        const KernelRow *k = &f->kernels[i];
+        double ns = k->in[PASS_FORWARD].ns + k->in[PASS_BACKWARD].ns;
+        if (k->kind != TRACE_KERNEL || ns <= most) continue;
+        best = k;
+        most = ns;
+    }
+    double both = pass_total(f, PASS_FORWARD) + pass_total(f, PASS_BACKWARD);
+    answer_line(a, "%s: of both passes together it is %.120s: %s, %.1f%%, %.0f calls", path->label,
+                best->label, in_words(CELL_TIME, most).text, 100 * ratio(most, both),
+                best->in[PASS_FORWARD].calls + best->in[PASS_BACKWARD].calls);
+}
+
 static void longest_kernel(const ProfilePath *path, Answer *a) {
     const Figures *f = &path->figures;
     const KernelRow *forward = longest(f, PASS_FORWARD, true, NULL),
@@ -216,6 +230,7 @@ static void longest_kernel(const ProfilePath *path, Answer *a) {
         answer_line(a, "%s: not the same as backward, where it is %.120s: %s, %.1f%%, %.0f calls",
                     path->label, backward->label, in_words(CELL_TIME, use->ns).text,
                     100 * ratio(use->ns, pass_total(f, PASS_BACKWARD)), use->calls);
+    longest_in_both(path, a);
 }
 
 /* ---- all ---- */
@@ -226,12 +241,13 @@ Answers questions_answer(const Profile *profile) {
          {.question =
               "What share of the time goes to matrix products, in the forward pass and in the whole step?"},
          {.question = "Which kernels other than matrix products take non-trivial time in the forward pass?"},
-         {.question = "Which kernel takes the most time in the forward pass, and is it the same in the "
-                      "backward pass?"},
+         {.question =
+              "Which kernel takes the most time in the forward pass, in the backward pass, and in both "
+              "together?"},
          {.question = "What does each fusion save?"},
          {.question = "What limits the step: the reader, the host's launches, memory or arithmetic?"},
          {.question = "Does communication bind the step, which rank is the slowest, and what would one more "
-                      "GPU give?"}}};
+                      "give?"}}};
     Answer *a = answers.answers;
     for (int i = 0; i < profile->count; i++) {
         const ProfilePath *path = &profile->paths[i];
@@ -240,7 +256,7 @@ Answers questions_answer(const Profile *profile) {
         categories_of(path, &a[1]);
         other_kernels(path, &a[2]);
         longest_kernel(path, &a[3]);
-        question_bound(path, &a[5]);
+        question_bound(profile, path, &a[5]);
         question_ranks(path, &a[6]);
     }
     question_savings(profile, &a[4]);

@@ -27,5 +27,5 @@ void answer_line(Answer *answer, const char *format, ...) __attribute__((format(
 /* The fifth question, what each fusion saves, the sixth, what limits the step, and the seventh, what the
  * ranks wait for. */
 void question_savings(const Profile *profile, Answer *answer);
-void question_bound(const ProfilePath *path, Answer *answer);
+void question_bound(const Profile *profile, const ProfilePath *path, Answer *answer);
 void question_ranks(const ProfilePath *path, Answer *answer);

@@ -19,10 +19,8 @@ static int larger_saving(const void *a, const void *b) {
     return (p < q) - (p > q);
 }
 
-/* What an operation moved is not counted; but in its time no more can have been moved than a copy moves. */
 static void saving_of_time(const Profile *profile, Pair pair, Answer *a) {
     const OperationRow *n = pair.naive, *f = pair.fused;
-    double bandwidth = profile->paths[0].trace->run.measured.bandwidth;
     const Difference *d = profile_difference(profile, n);
     char difference[64] = "difference not taken";
     if (d && isfinite(d->difference))
@@ -31,14 +29,10 @@ static void saving_of_time(const Profile *profile, Pair pair, Answer *a) {
         answer_line(a, "%s %s: nothing, it has no fused form here", n->call, pass_name(n->pass));
         return;
     }
-    char most[128] = "";
-    if (bandwidth > 0)
-        snprintf(most, sizeof most, "at most %s to %s ", in_words(CELL_BYTES, 1e-9 * n->ns * bandwidth).text,
-                 in_words(CELL_BYTES, 1e-9 * f->ns * bandwidth).text);
-    answer_line(a, "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, bytes %s(least %s), %s",
-                n->call, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
-                in_words(CELL_TIME, n->ns).text, ratio(n->ns, f->ns), n->launches, f->launches, most,
-                in_words(CELL_BYTES, n->work.bytes).text, difference);
+    answer_line(a, "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, least bytes %s, %s", n->call,
+                pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text, in_words(CELL_TIME, n->ns).text,
+                ratio(n->ns, f->ns), n->launches, f->launches, in_words(CELL_BYTES, n->work.bytes).text,
+                difference);
 }
 
 static void saving(const Profile *profile, Pair pair, Answer *a) {
@@ -136,21 +130,17 @@ typedef struct {
 /* A GPU computes a GELU or a softmax while it waits for memory. On the CPU their exponentials take longer
  * than their bytes, whatever the contract demands most of. */
 static bool computes(const InsideRow *inside, bool cpu) {
-    if (inside->category == CATEGORY_MATRIX) return true;
-    bool activation = inside->category == CATEGORY_ACTIVATION && strncmp(inside->name, "ReLU", 4) != 0;
-    return cpu && (activation || strncmp(inside->name, "softmax", 7) == 0);
+    return inside->category == CATEGORY_MATRIX || (cpu && inside->arithmetic != ARITHMETIC_PLAIN);
 }
 
-/* A fused operation is bound by what its contract demands most of; but a CPU computes what takes longer than
- * its bytes, of which a contract does not count all, nor what a core needs for it. A naive one passes through
- * memory what its primitives hand on: of it only those are arithmetic that compute. `reached` is the share of
- * its limit. */
-static void weigh_row(const OperationRow *r, bool arithmetic, double reached, Evidence *e) {
+/* A fused operation is bound by what its contract demands most of, but for those of its parts that a CPU
+ * computes longer than it moves their bytes. A naive one passes through memory what its primitives hand on: of
+ * it only those are arithmetic that compute. */
+static void weigh_row(const OperationRow *r, bool arithmetic, Evidence *e) {
     double computing = 0;
     for (int64_t i = 0; i < r->inside_count; i++)
         if (computes(&r->inside[i], e->cpu) && (arithmetic || r->inside[i].category != CATEGORY_MATRIX))
             computing += r->inside[i].ns;
-    if (r->form == FORM_FUSED && e->cpu) computing = fmax(0, 1 - reached) * r->ns;
     if (r->form == FORM_FUSED && arithmetic) computing = r->ns;
     e->matrix += computing;
     e->memory += r->ns - computing;
@@ -164,9 +154,9 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
     e->limits = peaks == &run->measured ? "measured" : "data sheet's";
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
-        double reached = limit_share(peaks, r->work, r->ns);
+        double reached = r->share_of_limit;
         if (r->category == CATEGORY_COMMUNICATION) continue; // the seventh question's
-        weigh_row(r, limit_is_arithmetic(peaks, r->work), reached, e);
+        weigh_row(r, limit_is_arithmetic(peaks, r->work, r->calls), e);
         e->least += reached * r->ns;
         if ((1 - reached) * r->ns <= e->slack_ns) continue;
         e->slack = r;
@@ -209,19 +199,25 @@ static Evidence weigh(const ProfilePath *path) {
     return e;
 }
 
-/* What to try where the device is busy: memory limits it, or arithmetic. */
+/* What to try where the device is busy: memory limits it, or arithmetic. Only what can help on this machine. */
 static const char *remedy(const ProfilePath *path, const Evidence *e) {
-    bool naive = strcmp(path->label, "naive") == 0, fp32 = strcmp(path->trace->run.dtype, "fp32") == 0;
-    if (e->memory > e->matrix)
-        return naive ? "--fused=1, whose operations read and write what the naive ones pass through memory"
-               : e->cpu && fp32 ? "--dtype=bf16, which reads and writes half as much"
-               : e->cpu
-                   ? "improving the operations whose share of the limit is lowest"
-                   : "a smaller dtype; where their share of the limit is high, kernels are as fast as a copy";
-    return fp32 && !e->cpu ? "--dtype=bf16 or tf32, which use the tensor cores"
-           : naive         ? "--fused=1"
-           : fp32          ? "--dtype=bf16, where the processor has products for it"
-                           : "improving the operations whose share of the limit is lowest";
+    const TraceRun *run = &path->trace->run;
+    bool memory = e->memory > e->matrix, fp32 = strcmp(run->dtype, "fp32") == 0;
+    if (strcmp(path->label, "naive") == 0)
+        return memory ? "--fused=1, whose operations read and write what the naive ones pass through memory"
+                      : "--fused=1";
+    if (fp32 && !e->cpu) return "--dtype=bf16 or tf32, which use the tensor cores";
+    if (fp32 && run->bf16_fast) return "--dtype=bf16, whose products are faster on this processor";
+    return "improving the operations whose share of the limit is lowest";
+}
+
+/* The remedy of a naive path ran beside it where there are two. */
+static void tried(const Profile *profile, const ProfilePath *path, Answer *a) {
+    if (profile->count < 2 || path != &profile->paths[0]) return;
+    const double before = path->figures.step_ms, after = profile->paths[1].figures.step_ms;
+    answer_line(a, "%s: --fused=1 was tried here: a median step of %s instead of %s, %.2f times as fast",
+                path->label, in_words(CELL_TIME, 1e6 * after).text, in_words(CELL_TIME, 1e6 * before).text,
+                ratio(before, after));
 }
 
 static void verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
@@ -245,11 +241,12 @@ static void verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
                     remedy(path, e));
 }
 
-void question_bound(const ProfilePath *path, Answer *a) {
+void question_bound(const Profile *profile, const ProfilePath *path, Answer *a) {
     const Figures *f = &path->figures;
     Evidence e = weigh(path);
     double ns = e.matrix + e.memory;
     verdict(path, &e, a);
+    tried(profile, path, a);
     answer_line(a, "%s: of a median step's %.3f ms %.2f (%.1f%%) are spent waiting for the reader",
                 path->label, f->step_ms, f->reader_ms, 100 * e.reader);
     answer_line(a, "%s: %s %.1f%% of the step %s tracing; %.0f %s a step, %.0f of them under %d us",

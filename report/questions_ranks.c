@@ -54,8 +54,8 @@ static void one_more(const ProfilePath *path, const RankEvidence *e, Answer *a) 
     const double longer = step + e->exposed * (n * n / (n * n - 1) - 1);
     answer_line(
         a,
-        "%s: one more GPU on the same kind of link, with a batch like the others', would give %.1f%% more "
-        "tokens a second (at most %.1f%%): %.0f GPUs, a step of %s instead of %s",
+        "%s: one more rank on the same kind of link, with a batch like the others', would give %.1f%% more "
+        "tokens a second (at most %.1f%%): %.0f ranks, a step of %s instead of %s",
         path->label, 100 * ((n + 1) / n * ratio(step, longer) - 1), 100 / n, n + 1,
         in_words(CELL_TIME, longer).text, in_words(CELL_TIME, step).text);
 }
@@ -64,9 +64,9 @@ void question_ranks(const ProfilePath *path, Answer *a) {
     const Trace *t = path->trace;
     const Figures *f = &path->figures;
     if (t->run.ranks <= 1) {
-        answer_line(
-            a, "%s: one rank, which exchanges nothing; --gpus=2 --profile measures what a second one gives",
-            path->label);
+        answer_line(a, "%s: one rank, which exchanges nothing; %s measures what a second one gives",
+                    path->label,
+                    t->run.source == SOURCE_CLOCK ? "mpirun -n 2 with --profile" : "--gpus=2 --profile");
         return;
     }
     RankEvidence e = weigh(t, (double)f->steps);

@@ -74,7 +74,7 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path,
     double flops = 0, idle = 1 - ratio(step->device, step->ns);
     const char *length = seq != bundle->run.seq ? "side" : "seq";
     for (int64_t i = 0; i < path->audit_count; i++) passed += path->audit[i].passed;
-    for (int64_t i = 0; i < path->rows_count; i++) flops += path->rows[i].work.flops;
+    for (int64_t i = 0; i < path->rows_count; i++) flops += path->rows[i].work.needed;
     snprintf(audit, sizeof audit, "%" PRId64 " of %" PRId64 " passed", passed, path->audit_count);
     table_add_row(table);
     table_set_text(table, PATH, path->label);
@@ -90,7 +90,10 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path,
     table_set(table, OPTIMIZER, pass_ns(path, PASS_UPDATE));
     table_set(table, IDLE, idle > 0 ? idle : 0);
     table_set(table, LAUNCHES, step->launches);
-    table_set(table, MFU, 1e9 * ratio(ratio(flops, step->ns), bundle->run.measured.flops));
+    table_set(table, MFU,
+              mfu_of(1e9 * ratio(flops, step->ns), bundle->run.sheet.flops, bundle->run.measured.flops,
+                     step->cores_waited)
+                  .share);
     table_set(table, PEAK, (double)path->peak_bytes);
     table_set(table, OVERHEAD, step->overhead);
     table_set(table, WAITED, step->cores_waited);

@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Of reports on a terminal. */
+enum { REPORT_WIDTH = 120 };
+
 /* What a cell is, in base units: a time in nanoseconds, a size in bytes, a share from 0 to 1. JSON and CSV
  * hold these; text and Markdown scale them for people. */
 typedef enum {
@@ -40,6 +43,7 @@ typedef struct {
     const char *sort; // key of a column; NULL or "": as the table is. Numbers fall, texts rise
     bool full_names;  // in text, names are otherwise cut to about 55 bytes
     int width;        // of text; the last columns that it has no room for are named below. 0: any
+    bool split;       // or they stand below, beside the first column again; empty columns are left out
 } TableView;
 
 typedef struct {

@@ -90,13 +90,6 @@ static void cell_text(const Table *table, const TableView *view, int64_t row, in
 
 /* ---- text ---- */
 
-static void print_line(const int *widths, int columns, FILE *file) {
-    for (int i = 0; i < columns; i++) {
-        for (int k = 0; k < widths[i]; k++) fputc('-', file);
-        fputs(i + 1 < columns ? "  " : "\n", file);
-    }
-}
-
 static void print_padded(const char *text, int width, bool left, bool last, FILE *file) {
     if (left && last)
         fprintf(file, "%s", text);
@@ -109,19 +102,59 @@ static int64_t shown_rows(const Table *table, const TableView *view) {
     return view && view->limit && view->limit < table->rows ? view->limit : table->rows;
 }
 
-/* Of each column; gives how many of them fit. */
-static int measure_columns(const Table *table, const TableView *view, int widths[TABLE_COLUMNS_MOST]) {
-    int columns = table->column_count, fit = 0, room = view && view->width ? view->width : INT_MAX;
+/* Columns that stand beside each other. */
+typedef struct {
+    int columns[TABLE_COLUMNS_MOST], widths[TABLE_COLUMNS_MOST], count;
+} Part;
+
+static int column_width(const Table *table, const TableView *view, int column) {
     char text[NAME_BYTES];
-    for (int i = 0; i < columns; i++) widths[i] = (int)strlen(table->columns[i].title);
-    for (int64_t row = 0; row < shown_rows(table, view); row++)
-        for (int i = 0; i < columns; i++) {
-            cell_text(table, view, row, i, text);
-            int length = (int)strlen(text);
-            widths[i] = length > widths[i] ? length : widths[i];
-        }
-    while (fit < columns && widths[fit] <= room) room -= widths[fit++] + 2;
-    return fit ? fit : 1;
+    size_t width = strlen(table->columns[column].title);
+    for (int64_t row = 0; row < shown_rows(table, view); row++) {
+        cell_text(table, view, row, column, text);
+        width = strlen(text) > width ? strlen(text) : width;
+    }
+    return (int)width;
+}
+
+/* Whether the table is to be split, and no row has anything in the column. */
+static bool is_left_out(const Table *table, const TableView *view, int column) {
+    if (!view || !view->split || column == 0) return false;
+    for (int64_t row = 0; row < table->rows; row++) {
+        const Cell *cell = &table->cells[row * table->column_count + column];
+        if (table->columns[column].kind == CELL_TEXT ? cell->text && *cell->text : isfinite(cell->number))
+            return false;
+    }
+    return true;
+}
+
+static void take_column(const Table *table, const TableView *view, int column, int *room, Part *part) {
+    const int width = column_width(table, view, column);
+    part->columns[part->count] = column;
+    part->widths[part->count++] = width;
+    *room -= width + 2;
+}
+
+/* The columns from `next` on that fit, at least one, beside the first column again; moves `next` behind them. */
+static Part next_part(const Table *table, const TableView *view, int *next) {
+    Part part = {.count = 0};
+    int room = view && view->width ? view->width : INT_MAX;
+    if (*next > 0) take_column(table, view, 0, &room, &part);
+    const int repeated = part.count;
+    for (; *next < table->column_count; ++*next) {
+        if (is_left_out(table, view, *next)) continue;
+        if (part.count > repeated && column_width(table, view, *next) > room) break;
+        take_column(table, view, *next, &room, &part);
+    }
+    if (part.count == repeated) part.count = 0; // only columns without anything were left
+    return part;
+}
+
+static void print_line(const Part *part, FILE *file) {
+    for (int i = 0; i < part->count; i++) {
+        for (int k = 0; k < part->widths[i]; k++) fputc('-', file);
+        fputs(i + 1 < part->count ? "  " : "\n", file);
+    }
 }
 
 /* Broken at blanks, after which the lines are indented. */
@@ -148,23 +181,33 @@ static void name_columns(const Table *table, int first, const TableView *view, F
     print_note(text, view, file);
 }
 
-void table_print_text(const Table *table, const TableView *view, FILE *file) {
-    int widths[TABLE_COLUMNS_MOST], columns = measure_columns(table, view, widths);
+static void print_part(const Table *table, const TableView *view, const Part *part, FILE *file) {
     char text[NAME_BYTES];
-    const int64_t rows = shown_rows(table, view), left_out = table->rows - rows;
-    fprintf(file, "%s\n", table->title);
-    print_line(widths, columns, file);
-    for (int i = 0; i < columns; i++)
-        print_padded(table->columns[i].title, widths[i], table->columns[i].kind == CELL_TEXT,
-                     i + 1 == columns, file);
-    print_line(widths, columns, file);
-    for (int64_t row = 0; row < rows; row++)
-        for (int i = 0; i < columns; i++) {
-            cell_text(table, view, row, i, text);
-            print_padded(text, widths[i], table->columns[i].kind == CELL_TEXT, i + 1 == columns, file);
+    print_line(part, file);
+    for (int64_t row = -1; row < shown_rows(table, view); row++) {
+        for (int i = 0; i < part->count; i++) {
+            const TableColumn *column = &table->columns[part->columns[i]];
+            if (row < 0)
+                snprintf(text, sizeof text, "%s", column->title);
+            else
+                cell_text(table, view, row, part->columns[i], text);
+            print_padded(text, part->widths[i], column->kind == CELL_TEXT, i + 1 == part->count, file);
         }
-    print_line(widths, columns, file);
-    name_columns(table, columns, view, file);
+        if (row < 0) print_line(part, file);
+    }
+    print_line(part, file);
+}
+
+void table_print_text(const Table *table, const TableView *view, FILE *file) {
+    const int64_t left_out = table->rows - shown_rows(table, view);
+    char text[NAME_BYTES];
+    int next = 0;
+    fprintf(file, "%s\n", table->title);
+    do {
+        const Part part = next_part(table, view, &next);
+        if (part.count) print_part(table, view, &part, file);
+    } while (view && view->split && next < table->column_count);
+    name_columns(table, next, view, file);
     for (int64_t i = 0; i < table->note_count; i++) print_note(table->notes[i], view, file);
     if (!left_out) return;
     snprintf(text, sizeof text, "%lld more row%s left out (--limit)", (long long)left_out,

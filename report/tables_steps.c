@@ -58,14 +58,25 @@ Table table_device(const Trace *t) {
 /* ---- overview ---- */
 
 /* The rows: kinds of events, of which a phase's and the program's own ranges have names of their own. */
-enum { DATALOADER, FORWARD, BACKWARD, OPTIMIZATION, OTHERS, PROFILE_STEP, USER_DEFINED, EVENT_KINDS };
+enum {
+    DATALOADER,
+    FORWARD,
+    BACKWARD,
+    OPTIMIZATION,
+    OTHERS,
+    PROFILE_STEP,
+    USER_DEFINED,
+    COMMUNICATION,
+    EVENT_KINDS
+};
 
-static const char *const row_names[] = {"Dataloader", "Forward",   "Backward",   "Optimization",
-                                        "Others",     MODEL_STEPS, "UserDefined"};
+static const char *const row_names[] = {"Dataloader", "Forward",   "Backward",    "Optimization",
+                                        "Others",     MODEL_STEPS, "UserDefined", "Communication"};
 
 static int overview_row(const TraceEvent *e) {
     if (e->kind == TRACE_STEP) return PROFILE_STEP;
     if (e->kind == TRACE_PHASE) return (int)e->phase;
+    if (e->kind == TRACE_OPERATION && e->category == CATEGORY_COMMUNICATION) return COMMUNICATION;
     return e->own ? USER_DEFINED : EVENT_KINDS + (int)e->kind;
 }
 
@@ -193,24 +204,27 @@ static double add_perf(Table *table, const char *name, const double *values, int
     return s.median;
 }
 
-/* What each step did in a second; its sequences, or with `tokens` its tokens. `rates` (2, count) is room. */
-static void add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t count, double *rates,
-                      Table *table) {
-    bool own = ms == r->step_ms;
-    for (int64_t i = 0; i < count; i++) {
-        double items = (double)r->batch * (double)(r->accum > 0 ? r->accum : 1);
-        if (tokens) items = own ? trace_step_tokens(r, i) : trace_traced_tokens(r, i);
-        rates[i] = ratio(1e3 * items, ms[i]);
-    }
-    char name[40];
-    snprintf(name, sizeof name, "%s per second", tokens ? trace_unit(r) : "sequences");
-    (void)add_perf(table, name, rates, count, rates + count);
-}
-
 static double sum_of(const double *values, int64_t count) {
     double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += values[i];
     return sum;
+}
+
+/* What each step did in a second; its sequences, or with `tokens` its tokens. `rates` (2, count) is room. */
+static void add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t count, double *rates,
+                      Table *table) {
+    bool own = ms == r->step_ms;
+    double all = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double items = (double)r->batch * (double)(r->accum > 0 ? r->accum : 1);
+        if (tokens) items = own ? trace_step_tokens(r, i) : trace_traced_tokens(r, i);
+        rates[i] = ratio(1e3 * items, ms[i]);
+        all += items;
+    }
+    char name[40];
+    snprintf(name, sizeof name, "%s per second", tokens ? trace_unit(r) : "sequences");
+    (void)add_perf(table, name, rates, count, rates + count);
+    table_set(table, 1, ratio(1e3 * all, sum_of(ms, count))); // all items over all time
 }
 
 Table table_perf(const Trace *t) {

@@ -10,54 +10,51 @@
 
 static const char ABOVE[] = "ERROR: above 100%";
 
-enum { LIMIT = 10, FLAG = 13 }; // columns
+enum { LIMIT = 11, FLAG = 14 }; // columns
+
+/* ns that a row takes at least. */
+typedef struct {
+    double measured, sheet;
+} Least;
+
+static Least least_of(const TraceRun *run, const OperationRow *r) {
+    return (Least){limit_ns(&run->measured, r->work, r->calls), limit_ns(&run->sheet, r->work, r->calls)};
+}
 
 /* A row of all recorded steps; `r` is of one. */
 static void add_work(const Figures *f, const char *call, const char *operation, const char *form,
-                     const OperationRow *r, Table *table) {
+                     const OperationRow *r, Least least, Table *table) {
     const TraceRun *run = &f->trace->run;
-    const Peaks *limits = trace_limits(run);
     double steps = (double)f->steps, seconds = 1e-9 * r->ns;
-    double measured = limit_share(&run->measured, r->work, r->ns),
-           sheet = limit_share(&run->sheet, r->work, r->ns);
+    double measured = ratio(least.measured, r->ns), sheet = ratio(least.sheet, r->ns),
+           utmost = peaks_known(&run->sheet) ? sheet : measured;
     table_add_row(table);
     table_set_text(table, 0, call);
     table_set_text(table, 1, operation);
     table_set_text(table, 2, form);
-    TABLE_SET(table, 3, steps * r->work.flops, steps * r->work.bytes, steps * r->ns,
+    TABLE_SET(table, 3, steps * r->work.flops, steps * r->work.needed, steps * r->work.bytes, steps * r->ns,
               share_of(r->work.flops, seconds), share_of(r->work.bytes, seconds),
               share_of(r->work.flops, r->work.bytes), r->work.sent > 0 ? steps * r->work.sent : NAN);
-    table_set_text(table, LIMIT, limit_name(limits, r->work));
+    table_set_text(table, LIMIT, r->limit);
     TABLE_SET(table, LIMIT + 1, peaks_known(&run->measured) && seconds > 0 ? measured : NAN,
               peaks_known(&run->sheet) && seconds > 0 ? sheet : NAN);
-    table_set_text(table, FLAG,
-                   limit_share(trace_utmost(run), r->work, r->ns) > 1 ? ABOVE
-                   : measured > 1                                     ? "above what was measured"
-                                                                      : "");
+    table_set_text(table, FLAG, utmost > 1 ? ABOVE : measured > 1 ? "above what was measured" : "");
 }
 
 static void add_pass(const Figures *f, Pass pass, Table *table) {
-    OperationRow all = {0};
+    OperationRow all = {.limit = ""};
+    Least least = {0};
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         if (pass < PASS_COUNT && r->pass != pass) continue;
         all.ns += r->ns;
-        all.work.flops += r->work.flops;
-        all.work.bytes += r->work.bytes;
-        all.work.sent += r->work.sent;
+        work_add(&all.work, r->work);
+        const Least own = least_of(&f->trace->run, r);
+        least.measured += own.measured;
+        least.sheet += own.sheet;
     }
     if (all.work.bytes > 0)
-        add_work(f, "(sum)", pass < PASS_COUNT ? pass_name(pass) : "all", "", &all, table);
-}
-
-static void say_limits(const Peaks *peaks, const char *unknown, char *text, size_t size) {
-    int used;
-    if (peaks_known(peaks))
-        used =
-            snprintf(text, size, "%.4g TFLOP/s, %.4g TB/s", 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
-    else
-        used = snprintf(text, size, "%s", unknown);
-    if (peaks->link > 0) snprintf(text + used, size - (size_t)used, ", link %.4g GB/s", 1e-9 * peaks->link);
+        add_work(f, "(sum)", pass < PASS_COUNT ? pass_name(pass) : "all", "", &all, least, table);
 }
 
 static void fill_work(const Figures *f, Table *table) {
@@ -67,16 +64,13 @@ static void fill_work(const Figures *f, Table *table) {
         const OperationRow *r = &f->rows[i];
         char label[LABEL_BYTES];
         snprintf(label, sizeof label, "%s %s", r->operation, pass_name(r->pass));
-        add_work(f, r->call, label, form_name(r->form), r, table);
+        add_work(f, r->call, label, form_name(r->form), r, least_of(run, r), table);
     }
     for (int pass = 0; pass <= PASS_COUNT; pass++) add_pass(f, (Pass)pass, table);
     for (int64_t i = 0; i < table->rows; i++)
         above |= strcmp(table->cells[i * table->column_count + FLAG].text, ABOVE) == 0;
-    char measured[128], sheet[128];
-    say_limits(&run->measured, "not measured", measured, sizeof measured);
-    say_limits(&run->sheet, "not known", sheet, sizeof sheet);
-    table_note(table, "limits of products, copies and collectives, measured here: %s; by the data sheet: %s",
-               measured, sheet);
+    table_note(table, "limits measured here: %s; by the data sheet: %s", limits_text(&run->measured).text,
+               limits_text(&run->sheet).text);
     if (above)
         table_note(table,
                    "ERROR: a row is above 100%%: its work or its time is counted wrongly, or the limits were "
@@ -87,7 +81,8 @@ Table table_work(const Figures *f) {
     static const TableColumn columns[] = {{"place", "Call", CELL_TEXT},
                                           {"operation", "Operation", CELL_TEXT},
                                           {"form", "Form", CELL_TEXT},
-                                          {"flops", "Work", CELL_FLOPS},
+                                          {"flops", "Work done", CELL_FLOPS},
+                                          {"flops_needed", "needed", CELL_FLOPS},
                                           {"bytes", "Least bytes", CELL_BYTES},
                                           {"device_ns", "Time", CELL_TIME},
                                           {"flop_rate", "FLOP/s", CELL_FLOP_RATE},

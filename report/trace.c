@@ -236,6 +236,7 @@ static void inherit(TraceEvent *e, const TraceEvent *from) {
     e->form = from->form;
     e->call = from->call;
     if (e->kind == TRACE_KERNEL) e->category = from->category;
+    e->arithmetic = from->arithmetic;
     e->source = from->source;
 }
 

@@ -81,10 +81,11 @@ typedef struct {
     Form form;
     const char *call; // which call of the model: "attention.projection"
     Category category;
-    Traffic traffic;    // of operations
-    const char *source; // "kernels/norm/cuda_fused.cu:120", where it is implemented; NULL where not known
-    const char *torch;  // of primitives: what PyTorch calls it, "aten::addmm"; NULL where it has no name
-    bool torch_part;    // and it is a part of that operator's call, not all of it
+    Arithmetic arithmetic; // of primitives, and of their device events
+    Traffic traffic;       // of operations
+    const char *source;    // "kernels/norm/cuda_fused.cu:120", where it is implemented; NULL where not known
+    const char *torch;     // of primitives: what PyTorch calls it, "aten::addmm"; NULL where it has no name
+    bool torch_part;       // and it is a part of that operator's call, not all of it
     const char *shapes, *strides; // of what it reads, "[[4, 64, 64], [192, 64]]"; NULL where not known
 
     Work work;          // of operations: the least that the contract demands
@@ -160,6 +161,7 @@ typedef struct {
     const char *model, *dtype, *program;      // "train" or "infer"
     const char *step;                         // what a step is: "decoding step"; "": of training, or a pass
     const char *unit;                         // what a step has so many of: "tokens", "images"
+    bool bf16_fast;                           // products of bf16 are faster here than those of fp32
     int64_t batch, seq, accum;                // of a step; seq is the longest where lengths differ
     int64_t layers, heads, width, parameters; // of the model
     int64_t first_step, steps;                // recorded

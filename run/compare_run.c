@@ -104,11 +104,13 @@ static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s,
     return OK;
 }
 
-/* Rounds with timing per operation off (recorders NULL) or on; the forms take turns within each round. */
+/* Rounds with timing per operation off (recorders NULL) or on; the forms take turns within each round, and every
+ * second round begins with the other one. */
 static Status rounds(Trainer *t, const CompareOptions *o, const Snapshot *s,
                      Recorder *const recorders[FORM_COUNT], double *times[FORM_COUNT]) {
     for (int64_t round = -WARMUP; round < COMPARE_ROUNDS; round++) {
-        for (int form = 0; form < FORM_COUNT; form++) {
+        for (int turn = 0; turn < FORM_COUNT; turn++) {
+            const int form = round % 2 ? FORM_COUNT - 1 - turn : turn;
             double ms;
             t->ctx.recorder = round >= 0 && recorders ? recorders[form] : NULL;
             TRY(timed_step(t, o, s, form, round < 0 ? 0 : round, &ms));
@@ -126,6 +128,7 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
     double *all = memory_array((size_t)COMPARE_ROUNDS * FORM_COUNT, sizeof *all);
     for (int form = 0; form < FORM_COUNT; form++) times[form] = all + form * COMPARE_ROUNDS;
     Status status = rounds(t, o, s, NULL, times);
+    if (!status) c->pairs = pairs_ratio(times[FORM_NAIVE], times[FORM_FUSED], COMPARE_ROUNDS);
     for (int form = 0; form < FORM_COUNT && !status; form++)
         c->paths[form].step = stats_make(times[form], COMPARE_ROUNDS);
     memory_free(all);

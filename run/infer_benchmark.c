@@ -6,6 +6,7 @@
 #include "base/random.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed) {
@@ -113,10 +114,13 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
     for (int i = 0; i < report->count; i++) {
         const BenchmarkResult *p = &report->profiles[i];
         double rate = p->work.flops / seconds(p);
-        double share = report->peaks.flops > 0 ? rate / report->peaks.flops : 0;
-        fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %5.1f%%\n", p->batch,
+        const Mfu mfu =
+            mfu_of(p->work.needed / seconds(p), report->peaks.dense, report->peaks.flops, p->cores_waited);
+        char share[16] = "-";
+        if (!isnan(mfu.share)) snprintf(share, sizeof share, "%.1f%%", 100 * mfu.share);
+        fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %6s\n", p->batch,
                 p->seq, *p->label ? p->label : "-", p->ms.median, p->ms.least, p->ms.most,
-                tokens_per_second(p), rate * (tera ? 1e-12 : 1e-9), 100 * share);
+                tokens_per_second(p), rate * (tera ? 1e-12 : 1e-9), share);
         if (p->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(p->cores_waited).text);
     }
 }

@@ -37,6 +37,11 @@ Status output_folder_take(OutputFolder *f) {
     return checkpoint_prune(out, 0, 0, 0); // what an interrupted save left
 }
 
+Status output_folder_rehearse(const OutputFolder *f, const Session *session) {
+    if (!*f->options->out || !f->first || f->options->compare) return OK;
+    return checkpoint_rehearse(f->options->out, &session->config, session->tokenizer);
+}
+
 void output_folder_close(OutputFolder *f) {
     if (f->lock > 0) close(f->lock);
     f->lock = 0;

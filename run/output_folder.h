@@ -22,6 +22,9 @@ typedef struct {
 CHECKED Status output_folder_take(OutputFolder *folder);
 void output_folder_close(OutputFolder *folder);
 
+/* An error where a checkpoint of this model could not be written: asked before the first step. */
+CHECKED Status output_folder_rehearse(const OutputFolder *folder, const Session *session);
+
 /* options.json, as --print-config prints it: what --resume reads. */
 CHECKED Status output_folder_write_options(const OutputFolder *folder);
 

@@ -82,6 +82,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .sheet = datasheet_peaks(s->device->name, s->dtype, s->tf32),
                       .model = session_model_name(s),
                       .dtype = session_dtype_name(s),
+                      .bf16_fast = s->bf16_fast,
                       .program = program,
                       .step = "",
                       .unit = c->architecture->patches ? "images" : "tokens",

@@ -31,7 +31,9 @@ static TableView view_of(const ProfilingOptions *options) {
     return (TableView){.unit = options->unit,
                        .limit = options->limit,
                        .sort = options->sort,
-                       .full_names = options->full_names};
+                       .full_names = options->full_names,
+                       .width = options->full_names ? 0 : REPORT_WIDTH,
+                       .split = true};
 }
 
 static unsigned names_of(const ProfilingOptions *options) {

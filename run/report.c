@@ -31,19 +31,19 @@ static const char *rate_key(const Report *r) {
     return r->pictures ? "images_per_s" : "tokens_per_s";
 }
 
-/* NaN where the peaks are unknown: a log writes it as null. */
-static double share_of_peak(const Report *r, double flops_per_s) {
-    return r->peaks.flops > 0 ? flops_per_s / r->peaks.flops : NAN;
+/* A log writes an unknown share as null. */
+static Mfu mfu_at(const Report *r, double needed_per_s) {
+    return mfu_of(needed_per_s, r->peaks.dense, r->peaks.flops, r->cores_waited);
 }
 
 typedef struct {
-    char text[24];
+    char text[48];
 } Share;
 
 /* ", MFU 48.0%", or nothing where the share is unknown. */
-static Share share_text(const char *before, double share) {
+static Share share_text(const char *before, Mfu mfu) {
     Share s = {""};
-    if (!isnan(share)) snprintf(s.text, sizeof s.text, "%sMFU %.1f%%", before, 100 * share);
+    if (!isnan(mfu.share)) snprintf(s.text, sizeof s.text, "%sMFU %.1f%%", before, 100 * mfu.share);
     return s;
 }
 
@@ -97,9 +97,10 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf(" = %" PRId64 " %s (batch%s x accum%s), %.3g GFLOP%s\n", t->tokens,
            r->pictures ? "pictures" : "tokens", patches ? "" : " x seq", t->comm ? " x ranks" : "",
            1e-9 * t->work.flops, t->comm ? " a rank" : "");
-    if (r->peaks.flops > 0)
-        printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
-               1e-12 * r->peaks.bandwidth);
+    if (peaks_known(&r->peaks) || r->peaks.note)
+        printf("  %-18s %s\n", "limits, measured", limits_text(&r->peaks).text);
+    if (peaks_known(&r->peaks) && r->peaks.note)
+        printf("  %-18s kept from an earlier run: %s\n", "", r->peaks.note);
 }
 
 Status report_start(Report *r, const Session *s, const Trainer *t, const Feed *feed, const char *options,
@@ -157,13 +158,15 @@ static void remember(Series *series, double value) {
 Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
                    const StepCost *cost) {
     double seconds = fmax(1e-3 * cost->ms, 1e-9), rate = (double)t->tokens / seconds;
-    double flops = t->work.flops / seconds, mfu = share_of_peak(r, flops);
+    double flops = t->work.needed / seconds;
     remember(&r->figures[STEP_MS], cost->ms);
     remember(&r->figures[STEP_TOKENS_PER_S], rate);
     remember(&r->figures[STEP_FLOPS_PER_S], flops);
     r->waited_ms += cost->reader_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
+    if (due) r->cores_waited = cores_waited(r->cores);
+    const Mfu mfu = mfu_at(r, flops);
     char blamed[40] = "";
     if (result->blamed >= 0) snprintf(blamed, sizeof blamed, ", first on rank %d", result->blamed);
     if (result->skipped)
@@ -186,7 +189,7 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     json_member_number(w, "ms", cost->ms);
     json_member_number(w, "data_ms", cost->reader_ms);
     json_member_number(w, rate_key(r), rate);
-    json_member_number(w, "mfu", mfu);
+    json_member_number(w, "mfu", mfu.share);
     return events_end(r->events);
 }
 
@@ -255,14 +258,17 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     double *ms = r->figures[STEP_MS].values + early, middles[STEP_FIGURES];
     for (int i = 0; i < STEP_FIGURES && late; i++) // sorts the late half
         middles[i] = median(r->figures[i].values + early, late);
+    double waited = r->cores_waited = cores_waited(r->cores);
+    const Mfu mfu = mfu_at(r, late ? middles[STEP_FLOPS_PER_S] : 0);
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
                       "%s: median of the last %" PRId64 " step%s %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
                       "%.1f ms for data in all",
                       reason, late, late == 1 ? "" : "s", middles[STEP_MS], ms[0], ms[late - 1],
-                      middles[STEP_TOKENS_PER_S], unit(r),
-                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
+                      middles[STEP_TOKENS_PER_S], unit(r), share_text(", ", mfu).text, r->waited_ms);
+        if (!isnan(mfu.share))
+            progress_line(r->progress, "MFU: the model's FLOPs, as a share of the %s", mfu.of);
     } else {
         progress_line(r->progress,
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
@@ -271,7 +277,6 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     if (r->passed[0] + r->passed[1])
         progress_line(r->progress, "broken pictures that were passed over: %" PRId64,
                       r->passed[0] + r->passed[1]);
-    double waited = cores_waited(r->cores);
     if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
     JsonWriter *w = events_begin(r->events, "end");
     json_member_integer(w, "step", step);
@@ -281,7 +286,8 @@ Status report_end(Report *r, int64_t step, const char *reason) {
         json_member_number(w, "low_ms", ms[0]);
         json_member_number(w, "high_ms", ms[late - 1]);
         json_member_number(w, rate_key(r), middles[STEP_TOKENS_PER_S]);
-        json_member_number(w, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
+        json_member_number(w, "mfu", mfu.share);
+        json_member_text(w, "mfu_of", mfu.of);
         json_member_number(w, "data_ms", r->waited_ms);
         json_member_number(w, "cores_waited", waited);
     }

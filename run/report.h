@@ -25,6 +25,7 @@ typedef struct {
     int64_t passed[2];            // what was passed over and told, of training and validation
     double waited_ms;             // for data, in all
     CoreTimes cores;              // when the steps began
+    double cores_waited;          // since then, when a line was last due
 } Report;
 
 /* `done` of `steps` steps are behind. `log` is a path or ""; a resumed run appends to it. */

@@ -322,30 +322,30 @@ static Status check_own(const TrainOptions *o, const char *folder) {
 }
 
 /* Where a later one is damaged it gives way to what is saved now: the run goes back. */
-static Status newest(TrainOptions *options, char **folder) {
+static Status newest(TrainOptions *options, bool first, char **folder) {
     PathList passed = {0};
     Status status = checkpoint_latest_whole(options->out, folder, &passed);
-    for (int64_t i = 0; i < passed.count; i++) fprintf(stderr, "train: %s\n", passed.paths[i]);
+    for (int64_t i = 0; first && i < passed.count; i++) fprintf(stderr, "train: %s\n", passed.paths[i]);
     options->force = options->force || passed.count > 0;
     path_list_free(&passed);
     if (status || *folder) return status;
     return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
 }
 
-Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder) {
+Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, char **folder) {
     const char *resume = options->resume;
     char *path = NULL;
     PathKind kind;
     *folder = NULL;
-    if (!*resume) return check_new(options->out);
+    if (!*resume) return first ? check_new(options->out) : OK;
     if (strcmp(resume, "last") == 0) {
-        TRY(newest(options, folder));
+        TRY(newest(options, first, folder));
     } else {
         *folder = memory_text(resume);
         TRY(path_kind(resume, &kind));
         if (kind != PATH_FOLDER)
             return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);
-        TRY(check_own(options, *folder));
+        if (first) TRY(check_own(options, *folder));
     }
     path = path_join(*folder, "../options.json");
     Status status = go_on(path, options, set);

@@ -70,8 +70,9 @@ CHECKED Status train_options_read(int argc, char **argv, const OptionTable *cons
  * that deletes, is taken from there. Without, `folder` is NULL. --out, which the caller has locked, must be
  * the run's own: ERROR_USAGE if it holds checkpoints of another run, or, without --force, later ones than
  * `folder`. With it the caller removes those before the first save (checkpoint_remove_after).
+ * That is rank 0's to check, `first`, as it has made the folder, and it alone tells of damaged checkpoints.
  * memory_free it, also after an error. */
-CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder);
+CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, char **folder);
 
 /* The contradictions, as ERROR_USAGE. A pure function; train_options_read has called it. */
 CHECKED Status train_options_check(const TrainOptions *options, const OptionSet *set);

@@ -46,21 +46,6 @@ static Status take_lasting(Trainer *t) {
     return batch_take(t);
 }
 
-double loss_scale(const Trainer *t) {
-    if (counts_targets(t)) return 1 / (double)step_batches(t);
-    return 1 / ((double)t->batch * (double)t->seq * (double)step_batches(t));
-}
-
-Status forward_and_loss(Trainer *t, double factor) {
-    const Targets targets = {.targets = t->micro.targets,
-                             .rows = t->micro.rows,
-                             .count = t->micro.count,
-                             .scale = factor,
-                             .smoothing = t->ctx.training ? t->smoothing : 0};
-    TRY(transformer_forward(&t->ctx, &t->model, &t->micro, NULL));
-    return transformer_loss(&t->ctx, &t->model, &targets);
-}
-
 static Status forward_pass(Ctx *ctx, void *program) {
     Trainer *t = program;
     ctx->training = true;
@@ -75,7 +60,10 @@ static Status forward_pass(Ctx *ctx, void *program) {
 static Status backward_pass(Ctx *ctx, void *program) {
     Trainer *t = program;
     scope_begin_phase(ctx, PHASE_BACKWARD);
-    TRY(transformer_backward(ctx, &t->model));
+    ctx->backward = true;
+    Status status = transformer_backward(ctx, &t->model);
+    ctx->backward = false;
+    TRY(status);
     scope_end(ctx);
     if (t->reduces) {
         scope_begin_part(ctx, "exchange");
@@ -88,12 +76,6 @@ static Status backward_pass(Ctx *ctx, void *program) {
 static Status both_passes(Ctx *ctx, void *program) {
     TRY(forward_pass(ctx, program));
     return backward_pass(ctx, program);
-}
-
-static void add_work(Trainer *t) {
-    t->work.flops += t->micro_work.flops;
-    t->work.bytes += t->micro_work.bytes;
-    t->work.sent += t->micro_work.sent;
 }
 
 /* With several ranks a graph for each pass: one with branches, which exchanges make of the backward pass, is
@@ -148,14 +130,12 @@ static Status rehearse(Ctx *ctx, void *program) {
     TRY(rehearse_widths(t));
     ctx->work = (Work){0};
     TRY(ranks_finish(t, 1));
-    ctx->work.flops *= (double)(t->accum - 1);
-    ctx->work.bytes *= (double)(t->accum - 1);
-    ctx->work.sent *= (double)(t->accum - 1);
+    ctx->work = work_times(ctx->work, (double)(t->accum - 1));
     TRY(ranks_exchange(t));
     TRY(update(ctx, t));
     TRY(ranks_send(t));
     t->update_work = t->work = ctx->work;
-    for (int64_t i = 0; i < t->accum; i++) add_work(t);
+    work_add(&t->work, work_times(t->micro_work, (double)t->accum));
     t->tokens = t->batch * step_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
     Evaluation evaluation;
     TRY(evaluate_batch(t, 1, &evaluation));
@@ -166,9 +146,29 @@ Status trainer_measure(Trainer *t, size_t *bytes) {
     return plan_measure(&t->ctx, rehearse, t, bytes);
 }
 
+/* What ranks exchange lies in these. */
+static const ArenaKind shared_arenas[] = {ARENA_PARAMETERS, ARENA_GRADIENTS};
+enum { SHARED_ARENAS = sizeof shared_arenas / sizeof *shared_arenas };
+
+/* Collective: tells the communicator where the memory lies that ranks exchange. */
+static Status share(Trainer *t) {
+    for (int i = 0; i < SHARED_ARENAS && t->comm; i++) {
+        Arena *arena = &t->ctx.arenas[shared_arenas[i]];
+        TRY(comm_share(t->comm, arena->base, arena->capacity));
+    }
+    return OK;
+}
+
+Status trainer_unshare(Trainer *t) {
+    if (t->comm) trainer_drop_graphs(t); // NCCL's communicator does not end while graphs hold its work
+    for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
+        TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
+    return OK;
+}
+
 Status trainer_allocate(Trainer *t) {
     TRY(plan_allocate(&t->ctx));
-    TRY(ranks_share(t));
+    TRY(share(t));
     return take_lasting(t);
 }
 
@@ -191,7 +191,10 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         TRY(run_passes(t, terms));
         ranks_end(t);
         if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
-        add_work(t);
+        Work filled = t->micro_work;
+        filled.needed *= 1 - t->ctx.padding;
+        t->ctx.padding = 0;
+        work_add(&t->work, filled);
         TRY(ranks_finish(t, i));
     }
     return ranks_exchange(t);

@@ -16,6 +16,21 @@ bool counts_targets(const Trainer *t) {
     return t->counts || t->model.config.architecture->task != TASK_NEXT_TOKEN;
 }
 
+double loss_scale(const Trainer *t) {
+    if (counts_targets(t)) return 1 / (double)step_batches(t);
+    return 1 / ((double)t->batch * (double)t->seq * (double)step_batches(t));
+}
+
+Status forward_and_loss(Trainer *t, double factor) {
+    const Targets targets = {.targets = t->micro.targets,
+                             .rows = t->micro.rows,
+                             .count = t->micro.count,
+                             .scale = factor,
+                             .smoothing = t->ctx.training ? t->smoothing : 0};
+    TRY(transformer_forward(&t->ctx, &t->model, &t->micro, NULL));
+    return transformer_loss(&t->ctx, &t->model, &targets);
+}
+
 static Shape pictures_shape(const Trainer *t) {
     const Config *c = &t->model.config;
     return shape4(t->batch, c->image, c->image, c->channels);
@@ -158,9 +173,14 @@ static Status lay_out(Trainer *t, const Batch *batch) {
     if (seq > t->seq || source_seq > t->source_seq)
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
+    int64_t there = present(batch->lengths, rows, seq), all = rows * seq;
+    if (batch->source) {
+        there += present(batch->source_lengths, t->batch, source_seq);
+        all += t->batch * source_seq;
+    }
     t->micro = parts_of(t, batch, rows, seq, source_seq);
-    t->tokens += present(batch->lengths, rows, seq);
-    if (batch->source) t->tokens += present(batch->source_lengths, t->batch, source_seq);
+    t->tokens += there;
+    t->ctx.padding = 1 - (double)there / (double)all;
     return OK;
 }
 

@@ -31,9 +31,6 @@ CHECKED Status ranks_send(Trainer *trainer);
 /* What the step's tail says: the loss, with one rank, too; tokens, whether to stop, who is to blame. */
 CHECKED Status ranks_read(Trainer *trainer, StepResult *result);
 
-/* Collective: tells the communicator where the memory lies that ranks exchange. */
-CHECKED Status ranks_share(Trainer *trainer);
-
 /* Whether the task counts its targets, and so what a loss is divided by is only known with the batch. */
 bool counts_targets(const Trainer *t);
 /* What the sum of a micro-batch's losses is multiplied by. */

@@ -141,22 +141,3 @@ Status ranks_read(Trainer *t, StepResult *result) {
     }
     return t->comm ? comm_check(t->comm) : OK;
 }
-
-/* What ranks exchange lies in these. */
-static const ArenaKind shared_arenas[] = {ARENA_PARAMETERS, ARENA_GRADIENTS};
-enum { SHARED_ARENAS = sizeof shared_arenas / sizeof *shared_arenas };
-
-Status ranks_share(Trainer *t) {
-    for (int i = 0; i < SHARED_ARENAS && t->comm; i++) {
-        Arena *arena = &t->ctx.arenas[shared_arenas[i]];
-        TRY(comm_share(t->comm, arena->base, arena->capacity));
-    }
-    return OK;
-}
-
-Status trainer_unshare(Trainer *t) {
-    if (t->comm) trainer_drop_graphs(t); // NCCL's communicator does not end while graphs hold its work
-    for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
-        TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
-    return OK;
-}

@@ -174,6 +174,8 @@ static void renders_from_the_file(void **state) {
         char *after = printed(&bundle);
         assert_string_equal(after, before);
         assert_non_null(strstr(after, "Overview"));
+        assert_non_null(strstr(after, "\n### 4.1 ")); // where guides look for the kernels
+        assert_non_null(strstr(after, "\n### 4.3 "));
         bundle_free(&bundle);
         bundle_unmake(&made);
         answers_free(&answers);
@@ -435,121 +437,155 @@ static OperationRow row(const char *place, Pass pass, double ns, double spread) 
                           .launches = 1};
 }
 
-static void tells_what_changed(void **state) {
-    (void)state;
-    OperationRow a[] = {row("same", PASS_FORWARD, 100, 0.05), row("noisy", PASS_FORWARD, 100, 0.05),
-                        row("slow", PASS_FORWARD, 100, 0.01), row("fast", PASS_FORWARD, 100, 0.01),
-                        row("gone", PASS_FORWARD, 50, 0)},
-                 b[] = {row("same", PASS_FORWARD, 100.5, 0), row("noisy", PASS_FORWARD, 104, 0.05),
-                        row("slow", PASS_FORWARD, 110, 0.01), row("fast", PASS_FORWARD, 90, 0.01),
-                        row("new", PASS_FORWARD, 60, 0)};
-    const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32"};
-    const BundleStep step = {.recorded = 10, .ns = 100, .low = 99, .high = 101, .spread = 1};
-    BundlePath first[] = {{.label = "fused", .step = step, .rows = a, .rows_count = 5}, {.label = "mixed"}},
-               second[] = {{.label = "fused", .step = step, .rows = b, .rows_count = 5}};
-    Bundle before = {.run = run, .paths = first, .paths_count = 1},
-           after = {.run = run, .paths = second, .paths_count = 1};
-    second[0].step.ns = 104;
-    DiffLimit limits[4];
-    const char *const texts[4] = {"step>+3%", "step>+5%", "slow>+9%", "fast forward<-20%"};
-    for (int i = 0; i < 4; i++) expect_ok(diff_limit_parse(texts[i], &limits[i]));
-    char *text = NULL;
-    size_t length = 0;
-    FILE *file = open_memstream(&text, &length);
-    int exceeded;
-    expect_ok(diff_bundles(&before, &after, limits, 4, file, &exceeded));
-    fclose(file);
-    assert_int_equal(exceeded, 2);
-    assert_non_null(strstr(text, "1 added, 1 removed, 1 slower, 1 faster, 2 the same within noise"));
-    assert_non_null(strstr(text, "FAIL fused: step changed by +4.00%"));
-    assert_non_null(strstr(text, "FAIL fused: slow changed by +10.00%"));
-    expect_no_wild_number(text);
-    assert_non_null(strstr(text, "tracing on in both"));
-    free(text);
-    first[0].step.timed = 3;
-    file = open_memstream(&text, &length);
-    expect_ok(diff_bundles(&before, &after, limits, 0, file, &exceeded));
-    fclose(file);
-    assert_non_null(strstr(text, "tracing on in one of them"));
-    free(text);
-    second[0].step.timed = 3;
-    before.paths_count = 2; // of which the second is not in the other
-    file = open_memstream(&text, &length);
-    expect_ok(diff_bundles(&before, &after, limits, 0, file, &exceeded));
-    fclose(file);
-    assert_non_null(strstr(text, "step, tracing off"));
-    assert_non_null(strstr(text, "mixed: not compared, the second profile has no such path"));
-    free(text);
-    file = open_memstream(&text, &length);
-    expect_ok(diff_bundles(&after, &before, limits, 0, file, &exceeded));
-    fclose(file);
-    assert_non_null(strstr(text, "mixed: not compared, the first profile has no such path"));
-    free(text);
-    expect_ok(diff_limit_parse("nothing>+1%", &limits[0]));
-    file = open_memstream(&text, &length);
-    expect_error(diff_bundles(&before, &after, limits, 1, file, &exceeded), ERROR_USAGE, "nothing");
-    fclose(file);
-    free(text);
+/* A bundle of one path, whose row "row" and step take so long. */
+typedef struct {
+    OperationRow row;
+    BundlePath path;
+    Bundle bundle;
+} One;
+
+enum { SIDE = 5 };
+
+static void make_one(One *one, const TraceRun *run, double ns, double cores_waited) {
+    one->row = row("row", PASS_FORWARD, ns, 0.01);
+    one->path = (BundlePath){
+        .label = "fused",
+        .step = {.recorded = 10, .timed = 10, .ns = ns, .spread = 1, .cores_waited = cores_waited},
+        .rows = &one->row,
+        .rows_count = 1};
+    one->bundle = (Bundle){.run = *run, .paths = &one->path, .paths_count = 1};
 }
 
-/* Of two bundles that differ in a row: what diff prints, and how many limits are exceeded. */
-static char *diff_of(OperationRow a, OperationRow b, TraceRun run_a, TraceRun run_b, int64_t steps,
-                     int *exceeded) {
-    const BundleStep step = {.recorded = steps, .ns = 100, .low = 99, .high = 101, .spread = 1};
-    BundlePath first = {.label = "fused", .step = step, .rows = &a, .rows_count = 1},
-               second = {.label = "fused", .step = step, .rows = &b, .rows_count = 1};
-    Bundle before = {.run = run_a, .paths = &first, .paths_count = 1},
-           after = {.run = run_b, .paths = &second, .paths_count = 1};
-    DiffLimit limit;
+static const TraceRun plain_run = {.model = "m", .device = "d", .dtype = "fp32"};
+
+/* What diff prints of so many runs a side, and how many of two limits are exceeded. */
+static char *diff_of(const double before[], const double after[], int runs, double waited, int *exceeded) {
+    One ones[2][SIDE];
+    Bundle bundles[2][SIDE];
+    DiffLimit limits[2];
     char *text = NULL;
     size_t length = 0;
-    expect_ok(diff_limit_parse("row>+3%", &limit));
+    for (int i = 0; i < runs; i++) {
+        make_one(&ones[0][i], &plain_run, before[i], waited);
+        make_one(&ones[1][i], &plain_run, after[i], waited);
+        for (int side = 0; side < 2; side++) bundles[side][i] = ones[side][i].bundle;
+    }
+    expect_ok(diff_limit_parse("step>+3%", &limits[0]));
+    expect_ok(diff_limit_parse("row>+3%", &limits[1]));
+    const DiffSide sides[2] = {{bundles[0], runs}, {bundles[1], runs}};
     FILE *file = open_memstream(&text, &length);
-    expect_ok(diff_bundles(&before, &after, &limit, 1, file, exceeded));
+    expect_ok(diff_bundles(sides, limits, 2, file, exceeded));
     fclose(file);
+    expect_no_wild_number(text);
     return text;
 }
 
-/* However many samples there are and however far their extremes lie: it is medians that are compared. */
-static void outliers_hide_no_change(void **state) {
-    (void)state;
-    const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32"};
-    OperationRow a = row("row", PASS_FORWARD, 100, 0.05), b = row("row", PASS_FORWARD, 150, 0.05);
+static void expect_diff(const double before[], const double after[], int runs, double waited, int fails,
+                        const char *said) {
     int exceeded;
-    a.high = 400, b.low = 90;
-    char *text = diff_of(a, b, run, run, 20, &exceeded);
-    assert_int_equal(exceeded, 1);
-    assert_non_null(strstr(text, "slower"));
+    char *text = diff_of(before, after, runs, waited, &exceeded);
+    if (exceeded != fails) fail_msg("%d limits exceeded, and not %d: %s", exceeded, fails, text);
+    assert_non_null(strstr(text, said));
     free(text);
 }
 
-static void the_table_and_the_limit_say_the_same(void **state) {
+static void the_spread_between_runs_decides(void **state) {
     (void)state;
-    const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32"};
+    const double near[SIDE] = {100, 101, 99, 100.5, 99.5}, slower[SIDE] = {110, 111, 109, 110.5, 109.5},
+                 wide[SIDE] = {100, 140, 90, 120, 80}, wide_slower[SIDE] = {110, 154, 99, 132, 88};
+    expect_diff(near, near, SIDE, 0, 0, "0 slower, 0 faster, 1 the same within noise");
+    expect_diff(near, slower, SIDE, 0, 2, "1 slower");
+    expect_diff(wide, wide_slower, SIDE, 0, 0, "passed fused: step changed by +10.00%");
+    expect_diff(near, slower, SIDE, 0, 2,
+                "+8.8 to +11.2%"); // t(8) 2.306, error 0.00478 of the logarithms' 0.0953
+}
+
+/* One process's steps do not tell how far another's would lie. */
+static void one_run_a_side_cannot_tell(void **state) {
+    (void)state;
+    const double before[] = {100}, after[] = {150};
+    expect_diff(before, after, 1, 0, 0, "fewer than two quiet runs on a side");
+    expect_diff(before, after, 1, 0, 0, "but that cannot be told from these runs");
+}
+
+static void shared_cores_give_no_verdict(void **state) {
+    (void)state;
+    const double near[SIDE] = {100, 101, 99, 100.5, 99.5}, slower[SIDE] = {150, 151, 149, 150.5, 149.5};
+    expect_diff(near, slower, SIDE, 0.06, 0, "1 that cannot be told");
+    expect_diff(near, slower, SIDE, 0.04, 2, "1 slower");
+}
+
+static void bytes_have_no_noise(void **state) {
+    (void)state;
+    One ones[2];
+    DiffLimit limit;
+    char *text = NULL;
+    size_t length = 0;
     int exceeded;
-    char *text = diff_of(row("row", PASS_FORWARD, 100, 0.3), row("row", PASS_FORWARD, 104, 0.3), run, run, 5,
-                         &exceeded);
-    assert_int_equal(exceeded, 0);
-    assert_non_null(strstr(text, "1 the same within noise"));
-    assert_non_null(strstr(text, "passed fused: row changed by +4.00%"));
-    free(text);
-    text = diff_of(row("row", PASS_FORWARD, 100, 0.01), row("row", PASS_FORWARD, 104, 0.01), run, run, 1,
-                   &exceeded);
+    for (int side = 0; side < 2; side++) {
+        make_one(&ones[side], &plain_run, 100, 0.5);
+        ones[side].path.peak_bytes = 1000 + 20 * side;
+    }
+    expect_ok(diff_limit_parse("memory>+1%", &limit));
+    const DiffSide sides[2] = {{&ones[0].bundle, 1}, {&ones[1].bundle, 1}};
+    FILE *file = open_memstream(&text, &length);
+    expect_ok(diff_bundles(sides, &limit, 1, file, &exceeded));
     assert_int_equal(exceeded, 1);
-    assert_non_null(strstr(text, "its noise is not known"));
+    expect_ok(diff_limit_parse("nothing>+1%", &limit));
+    expect_error(diff_bundles(sides, &limit, 1, file, &exceeded), ERROR_USAGE, "nothing");
+    ones[1].row.call = "new";
+    expect_ok(diff_bundles(sides, &limit, 0, file, &exceeded));
+    ones[1].path.label = "mixed";
+    ones[1].bundle.paths_count = 2;
+    BundlePath both[2] = {ones[1].path, ones[0].path};
+    ones[1].bundle.paths = both;
+    expect_ok(diff_bundles(sides, &limit, 0, file, &exceeded));
+    fclose(file);
+    assert_non_null(strstr(text, "1 added, 1 removed"));
+    assert_non_null(strstr(text, "mixed: not compared, the first profile has no such path"));
     free(text);
+}
+
+/* Student's t: 95% of 8 degrees lie within 2.306, 99% of 4 within 4.604. */
+static void chance_follows_students_t(void **state) {
+    (void)state;
+    const double a[] = {1, exp(0.02)}, b[] = {exp(0.1), exp(0.12)}; // error 0.01414, t 7.0711 of 2 degrees
+    const RunsRatio sure = runs_ratio(a, 2, b, 2);
+    assert_true(fabs(log(sure.ratio) - 0.1) < 1e-12);
+    assert_true(fabs(sure.chance - 0.019420) < 1e-5);
+    assert_true(fabs(log(sure.high / sure.ratio) - 4.302653 * sqrt(2) * 0.01) < 1e-6);
+    const double c[] = {1, 2, 3}, d[] = {1, 2, 3};
+    assert_true(fabs(runs_ratio(c, 3, d, 3).chance - 1) < 1e-12);
+    assert_true(isinf(runs_ratio(a, 1, b, 2).high) && runs_ratio(a, 1, b, 2).chance == 1);
 }
 
 static void different_configurations_are_said(void **state) {
     (void)state;
-    const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32", .batch = 4},
-                   other = {.model = "m", .device = "d", .dtype = "fp32", .batch = 8};
-    const OperationRow same = row("row", PASS_FORWARD, 100, 0.01);
+    One ones[2];
+    TraceRun run = plain_run;
+    char *text = NULL;
+    size_t length = 0;
     int exceeded;
-    char *text = diff_of(same, same, run, other, 5, &exceeded);
+    run.batch = 4;
+    make_one(&ones[0], &run, 100, 0);
+    run.batch = 8;
+    make_one(&ones[1], &run, 100, 0);
+    const DiffSide sides[2] = {{&ones[0].bundle, 1}, {&ones[1].bundle, 1}};
+    FILE *file = open_memstream(&text, &length);
+    expect_ok(diff_bundles(sides, NULL, 0, file, &exceeded));
+    fclose(file);
     assert_non_null(strstr(text, "DIFFERENT batch: 4, then 8\n"));
     assert_null(strstr(text, "DIFFERENT model"));
     free(text);
+}
+
+/* Of ten pairs the second and the ninth: 2 * 11 / 1024 lie outside; of five nothing may be left out. */
+static void pairs_keep_their_ratio(void **state) {
+    (void)state;
+    const double under[] = {1, 2, 1, 1, 4, 1, 1, 1, 1, 1}, over[] = {10, 2, 3, 2, 16, 5, 6, 7, 8, 9};
+    const PairsRatio ten = pairs_ratio(over, under, 10), five = pairs_ratio(over, under, 5);
+    assert_true(ten.median == 5.5 && ten.low == 2 && ten.high == 9);
+    assert_true(five.median == 3 && five.low == 1 && five.high == 10);
 }
 
 static void chance_moves_medians_so_far(void **state) {
@@ -565,8 +601,13 @@ static void chance_moves_medians_so_far(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outliers_hide_no_change),
-        cmocka_unit_test(the_table_and_the_limit_say_the_same),
+
+        cmocka_unit_test(the_spread_between_runs_decides),
+        cmocka_unit_test(one_run_a_side_cannot_tell),
+        cmocka_unit_test(shared_cores_give_no_verdict),
+        cmocka_unit_test(bytes_have_no_noise),
+        cmocka_unit_test(chance_follows_students_t),
+        cmocka_unit_test(pairs_keep_their_ratio),
         cmocka_unit_test(different_configurations_are_said),
         cmocka_unit_test(chance_moves_medians_so_far),
         cmocka_unit_test_setup_teardown(writes_every_file, scratch_setup, scratch_teardown),
@@ -579,7 +620,7 @@ int main(void) {
         cmocka_unit_test(check_finds_each_disagreement),
         cmocka_unit_test_setup_teardown(refuses_strange_files, scratch_setup, scratch_teardown),
         cmocka_unit_test(reads_limits),
-        cmocka_unit_test(tells_what_changed),
+
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

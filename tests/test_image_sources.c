@@ -247,11 +247,15 @@ static void reads_cifar(void **state) {
     records[1 + 2048] = 30;
     write_bytes(inside(*state, "data_batch_1.bin"), records, sizeof records);
     write_bytes(inside(*state, "data_batch_2.bin"), records, sizeof records);
-    write_text_file(inside(*state, "batches.meta.txt"), "airplane\nautomobile\nbird\ncat\n\n");
+    write_text_file(inside(*state, "batches.meta.txt"),
+                    "airplane\nautomobile\nbird\ncat\n\ncat\ncat (2)\n\033[2J\n");
     source = open_source(*state, IMAGES_TRAIN, NULL);
     assert_int_equal(images_count(source), 2 * RECORDS);
     assert_int_equal(images_classes(source), 10);
     assert_string_equal(images_class_name(source, images_label(source, 2)), "cat");
+    assert_string_equal(images_class_name(source, 4), "cat (2)");
+    assert_string_equal(images_class_name(source, 5), "cat (2) (2)");
+    assert_string_equal(images_class_name(source, 6), "?[2J");
     expect_ok(images_read(source, 0, 3, &image));
     assert_memory_equal(image.pixels, ((uint8_t[]){10, 20, 30, 0}), 4);
     image_free(&image);

@@ -26,6 +26,8 @@ static void test_decode(void **state) {
          "sm90, bf16, tile 128x128x64, TN, tensor cores"},
         {"void (anonymous namespace)::row_max<__nv_bfloat16, 8>(__nv_bfloat16 const*, long)", "bf16"},
         {"void scale<float, 4>(float*)", "fp32"},
+        {"sm86_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_ffma_execute_kernel__5x_cublas",
+         "sm86, fp32, tile 128x64x8, TN, FMA"},
         {"cblas_sgemm NT", "fp32, NT"},
         {"maxwell_scudnn_128x64_relu_interior_nn", "sm50, fp32, tile 128x64, NN, FMA"},
         {"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "

@@ -125,6 +125,32 @@ static void names_of_classes_are_compared(void **state) {
     assert_null(strstr(ran->error, "by their order"));
 }
 
+/* label2id finds a class by its name, so that no two are called the same: neither in folders whose names a
+ * terminal could not show apart, nor in a stranger's id2label. */
+static void equal_names_are_numbered(void **state) {
+    program_succeeds(*state, "mkdir alike && cp -r data/classa alike/caf$(printf '\\350') && "
+                             "cp -r data/classb alike/caf$(printf '\\351')");
+    program_succeeds(*state, VIT " --data=alike --steps=1 --val-every=0 --out=alike-run");
+    program_succeeds(*state, "grep -q '\"caf? (2)\":1' alike-run/step-00000001/config.json");
+    const Ran *ran = program_succeeds(*state, "infer --model=alike-run --device=cpu --eval=alike");
+    expect_text(ran->output, "12 pictures");
+    assert_null(strstr(ran->error, "by their order"));
+    program_succeeds(*state, "sed -i 's/\"caf? (2)\"/\"caf?\"/' alike-run/step-00000001/config.json; "
+                             "sed -i '/label2id/,/}/d' alike-run/step-00000001/config.json");
+    program_succeeds(*state, "train --model=alike-run --batch=4 --device=cpu --peaks=0 --steps=1 "
+                             "--val-every=0 --data=alike --out=again");
+}
+
+/* What cannot be saved is refused before the first step: unnamed classes are called LABEL_<number>. */
+static void refuses_what_cannot_be_saved(void **state) {
+    program_succeeds(*state, "mkdir clash && cp -r data/classa clash/a && cp -r data/classb clash/LABEL_3");
+    const Ran *ran = program_refuses(*state, ERROR_USAGE, "could not be saved",
+                                     VIT " --data=clash --vocab=4 --steps=1 --out=clash-run");
+    expect_text(ran->error, "LABEL_3");
+    assert_null(strstr(ran->output, "step 1"));
+    program_succeeds(*state, "test \"$(ls clash-run)\" = cache");
+}
+
 static void sizes_are_swept(void **state) {
     const Ran *ran = program_succeeds(*state, VIT " --sweep --batch-sizes=2,3 --image-sizes=28,32 "
                                                   "--profile-out=sizes");
@@ -189,6 +215,8 @@ int main(void) {
                                        cmocka_unit_test(passes_over_broken_pictures),
                                        cmocka_unit_test(names_of_classes_are_compared),
 
+                                       cmocka_unit_test(equal_names_are_numbered),
+                                       cmocka_unit_test(refuses_what_cannot_be_saved),
                                        cmocka_unit_test(sizes_are_swept),
                                        cmocka_unit_test(pages_tell_the_accuracy),
                                        cmocka_unit_test(refuses_what_does_not_fit)};

@@ -34,7 +34,7 @@ static void train_leaves_its_files(void **state) {
     assert_true(path->step.ns > 0 && path->peak_bytes > 0 && path->step.launches > 0 &&
                 path->rows[0].work.flops > 0);
     assert_int_equal(path->step.tokens, 64);
-    assert_true(path->audit_count >= 8);
+    assert_true(path->audit_count >= 7); // one more where the limits are known
     bundle_free(&bundle);
     const Ran *ran = program_succeeds(*state, "profile check made/here/profiling_stats.json");
     expect_text(ran->output, "gpt2-nano (changed), fp32");
@@ -207,8 +207,8 @@ static void questions_are_answered(void **state) {
     assert_true(path_exists(inside(*state, "both/trace_fused.json")));
 }
 
-/* The Llama family's work, counted by hand: products, 6 for each pair that is turned, 8 for each SwiGLU and
- * 12 for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
+/* The Llama family's needed work, counted by hand: products, 6 for each pair that is turned, 4 for each SwiGLU and
+ * 11 for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
 static void a_llamas_work_is_counted(void **state) {
     const double rows = 64, width = 128, kv = 64, qkv = width + 2 * kv, hidden = 384, vocab = 256;
     // keys that all queries of all heads see, the columns of a head, and what turning q and k takes
@@ -219,10 +219,10 @@ static void a_llamas_work_is_counted(void **state) {
         double flops[2]; // forward, backward
     } rooms[] = {
         {"attention.qkv", {2 * rows * width * qkv, 4 * rows * width * qkv}},
-        {"attention", {4 * head * seen + turned, 10 * head * seen + turned}},
+        {"attention", {4 * head * seen + turned, 8 * head * seen + turned}},
         {"attention.projection", {2 * rows * width * width, 4 * rows * width * width}},
-        {"mlp.expand", {2 * rows * width * 2 * hidden + 8 * rows * hidden, 4 * rows * width * 2 * hidden}},
-        {"mlp.contract", {2 * rows * hidden * width, 4 * rows * hidden * width + 12 * rows * hidden}},
+        {"mlp.expand", {2 * rows * width * 2 * hidden + 4 * rows * hidden, 4 * rows * width * 2 * hidden}},
+        {"mlp.contract", {2 * rows * hidden * width, 4 * rows * hidden * width + 11 * rows * hidden}},
         {"head and loss", {rows * vocab * (2 * width + 4), rows * vocab * (4 * width + 3)}},
     };
     const Ran *ran = program_succeeds(
@@ -238,7 +238,7 @@ static void a_llamas_work_is_counted(void **state) {
             for (int64_t row = 0; row < bundle.paths[path].rows_count; row++) {
                 const OperationRow *r = &bundle.paths[path].rows[row];
                 if (strcmp(r->call, place) == 0 && r->pass == (i % 2 ? PASS_BACKWARD : PASS_FORWARD))
-                    got += r->work.flops;
+                    got += r->work.needed;
             }
             if (got != want) fail_msg("%s: %.0f operations, and not %.0f", place, got, want);
         }
@@ -342,7 +342,7 @@ static void diff_tells_by_its_exit_code(void **state) {
     change(*state, "d/profiling_stats.json", "shared.json",
            "\"cores_waited\":", "\"cores_waited\":0.5,\"was\":");
     ran = program_succeeds(*state, "profile diff d/profiling_stats.json shared.json");
-    expect_text(ran->output, "after, fused: CORES SHARED");
+    expect_text(ran->output, "after, run 1, fused: CORES SHARED");
     ran = program_run(*state, "profile diff d/profiling_stats.json more.json --fail-if 'memory>+3%%'");
     assert_int_equal(ran->code, 8);
     expect_text(ran->output, "FAIL fused: memory changed");

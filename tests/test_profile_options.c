@@ -1,6 +1,7 @@
 /* The profile's options as their users see them: windows, timers, names, what is refused. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "report/table.h"
 #include "tests/support/program.h"
 
 #include <stdio.h>
@@ -16,8 +17,10 @@ static void test_window(void **state) {
     expect_text(ran->output, "steps 6 to 7 ([2,4),[6,8)), segment 2 of 2");
     expect_text(ran->output, "more rows left out (--limit)");
     expect_text(ran->output, " us  ");
-    const char *head = strstr(ran->output, ": CPU clock; steps 2 to 3");
+    const char *head = strstr(ran->output, "\nCPU clock; steps 2 to 3");
     assert_true(head && head < strstr(ran->output, "Operations\n")); // the source stands before all tables
+    for (const char *line = head, *end; (end = strchr(line, '\n')); line = end + 1)
+        if (end - line > REPORT_WIDTH) fail_msg("wider than %d: %.*s", REPORT_WIDTH, (int)(end - line), line);
     assert_true(path_exists(inside(*state, "segments/profiling_stats_segment1.json")));
     assert_true(path_exists(inside(*state, "segments/trace_segment2.json")));
 }

@@ -143,6 +143,26 @@ static void test_resume(void **state) {
     expect_same_step(folder, "four", "five", 5);
 }
 
+/* Rank 0 makes the folder, while the others may look for it; and it alone tells of what is damaged. */
+static void test_resume_elsewhere(void **state) {
+    const char *folder = *state;
+    needs_mpi(folder);
+    program_succeeds(folder, "train " SMALL "--accum=2 --steps=4 --save-every=2 --out=source -q");
+    for (int i = 0; i < 4; i++)
+        program_succeeds(folder,
+                         MPIRUN "-n 2 train --device=cpu --peaks=0 --resume=source/step-00000002 "
+                                "--out=elsewhere%d --accum=1 --threads=1 -q",
+                         i);
+    expect_same_step(folder, "source", "elsewhere3", 4);
+    program_succeeds(folder, "printf damage | dd of=source/step-00000004/model.safetensors bs=1 seek=9000 "
+                             "conv=notrunc status=none");
+    const Ran *ran = program_succeeds(
+        folder, MPIRUN "-n 2 train --device=cpu --peaks=0 --resume --out=source --accum=1 --threads=1 -q");
+    const char *told = strstr(ran->error, "is damaged and passed over");
+    assert_non_null(told);
+    assert_null(strstr(told + 1, "is damaged and passed over"));
+}
+
 /* One signal to one rank: all finish the step, and one saves. */
 static void test_interrupt(void **state) {
     const char *folder = *state;
@@ -252,8 +272,9 @@ int main(void) {
         cmocka_unit_test(test_decoder),       cmocka_unit_test(test_decoder_on_four),
         cmocka_unit_test(test_masked_tokens), cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_resume),        cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_kill),          cmocka_unit_test(test_wrong_starts),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_resume_elsewhere),
+        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_wrong_starts),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -155,6 +155,16 @@ static void test_width(void **state) {
     text = printed(&t, &(TableView){.width = 33}, table_print_text);
     assert_null(strstr(text, "no room"));
     free(text);
+    for (int64_t row = 0; row < t.rows; row++) t.cells[row * t.column_count + 2].number = NAN;
+    text = printed(&t, &(TableView){.width = 18, .split = true}, table_print_text);
+    assert_non_null(strstr(text, "Size"));
+    assert_null(strstr(text, "Share")); // no row has one
+    int named = 0;                      // once beside what fits, once beside the rest
+    for (const char *at = text; (at = strstr(at, "Name")); at++) named++;
+    assert_int_equal(named, 2);
+    for (const char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
+        assert_true(end - line <= 18);
+    free(text);
     table_free(&t);
 }
 

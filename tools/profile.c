@@ -16,6 +16,7 @@ enum { LIMITS_MOST = 32, BUNDLE_BYTES_MOST = 32 << 20, EXIT_EXCEEDED = 8 };
 
 static const char help[] =
     "Usage: profile diff BEFORE.json AFTER.json [--fail-if LIMIT]...\n"
+    "       profile diff A1.json A2.json... vs B1.json B2.json... [--fail-if LIMIT]...\n"
     "       profile check FILE.json...\n"
     "       profile page FILE.json PAGE.html\n"
     "       profile tables FILE.json\n"
@@ -25,9 +26,10 @@ static const char help[] =
     "       profile schema\n"
     "       profile --version\n"
     "\n"
-    "  diff     compares two profiles operation by operation: added, removed, slower,\n"
-    "           faster, or the same within noise, which is a change of less than 1%,\n"
-    "           or of less than chance moves medians once in a hundred times.\n"
+    "  diff     compares two profiles, or several runs a side, operation by operation:\n"
+    "           added, removed, slower, faster, or the same within noise, which is less\n"
+    "           than 1%, or than the spread between the runs explains. Times are judged\n"
+    "           with two runs a side and more; five find a change of a few percent.\n"
     "           LIMIT is \"step>+3%\", \"memory>+1%\" or \"launches>+0%\", or names a call,\n"
     "           with its pass or without: \"attention backward>+5%\"; \"<-3%\" limits a\n"
     "           gain. Exit code 8 if a change that is not noise exceeds one.\n"
@@ -57,26 +59,59 @@ static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int 
     return diff_limit_parse(text, &limits[(*count)++]);
 }
 
-static Status diff(int argc, char **argv, int *code) {
-    DiffLimit limits[LIMITS_MOST];
-    const char *paths[2] = {NULL, NULL};
-    int limit_count = 0, path_count = 0, exceeded = 0;
+/* Paths before and behind the word "vs"; without it two. */
+typedef struct {
+    const char *paths[2][DIFF_RUNS_MOST];
+    int counts[2];
+} DiffFiles;
+
+static Status add_file(const char *path, bool second, DiffFiles *files) {
+    if (files->counts[second] == DIFF_RUNS_MOST)
+        return fail(ERROR_USAGE, "diff takes at most %d runs a side", DIFF_RUNS_MOST);
+    files->paths[second][files->counts[second]++] = path;
+    return OK;
+}
+
+static Status read_diff(int argc, char **argv, DiffFiles *files, DiffLimit *limits, int *limit_count) {
+    bool versus = false, second = false;
+    for (int i = 0; i < argc; i++) versus |= strcmp(argv[i], "vs") == 0;
     for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "--fail-if", strlen("--fail-if")) == 0) {
-            TRY(read_limit(argc, argv, &i, limits, &limit_count));
+            TRY(read_limit(argc, argv, &i, limits, limit_count));
             continue;
         }
         if (argv[i][0] == '-') return fail(ERROR_USAGE, "diff has no option %s; it has --fail-if", argv[i]);
-        if (path_count == 2) return fail(ERROR_USAGE, "diff compares two files; %s is a third", argv[i]);
-        paths[path_count++] = argv[i];
+        if (strcmp(argv[i], "vs") == 0) {
+            if (second) return fail(ERROR_USAGE, "diff has two sides, but there is a second 'vs'");
+            second = true;
+            continue;
+        }
+        if (!versus && files->counts[1])
+            return fail(ERROR_USAGE,
+                        "diff compares two files; %s is a third. Several runs a side: A1 A2 vs B1 B2",
+                        argv[i]);
+        TRY(add_file(argv[i], second, files));
+        second |= !versus;
     }
-    if (path_count < 2) return fail(ERROR_USAGE, "diff needs two files: profile diff BEFORE.json AFTER.json");
-    Bundle before, after;
-    TRY(bundle_read(paths[0], &before));
-    Status status = bundle_read(paths[1], &after);
-    if (!status) status = diff_bundles(&before, &after, limits, limit_count, stdout, &exceeded);
-    bundle_free(&before);
-    bundle_free(&after);
+    if (files->counts[0] && files->counts[1]) return OK;
+    return fail(ERROR_USAGE,
+                "diff needs two files, profile diff BEFORE.json AFTER.json, or runs on both sides of vs");
+}
+
+static Status diff(int argc, char **argv, int *code) {
+    static Bundle bundles[2][DIFF_RUNS_MOST];
+    DiffFiles files = {0};
+    DiffLimit limits[LIMITS_MOST];
+    int limit_count = 0, exceeded = 0;
+    TRY(read_diff(argc, argv, &files, limits, &limit_count));
+    Status status = OK;
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < files.counts[side] && !status; i++)
+            status = bundle_read(files.paths[side][i], &bundles[side][i]);
+    const DiffSide sides[2] = {{bundles[0], files.counts[0]}, {bundles[1], files.counts[1]}};
+    if (!status) status = diff_bundles(sides, limits, limit_count, stdout, &exceeded);
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < files.counts[side]; i++) bundle_free(&bundles[side][i]);
     if (exceeded) *code = EXIT_EXCEEDED;
     return status;
 }
@@ -114,7 +149,7 @@ static Status page(int argc, char **argv) {
 
 /* Prints a bundle in one of its forms. */
 static Status print(const char *verb, int argc, char **argv) {
-    static const TableView all = {0};
+    static const TableView all = {.width = REPORT_WIDTH, .split = true};
     Bundle bundle;
     if (argc != 1) return fail(ERROR_USAGE, "%s needs a bundle: profile %s FILE.json", verb, verb);
     TRY(bundle_read(argv[0], &bundle));

@@ -164,14 +164,16 @@ Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
     TRY(check_view("attention", "dv", b->dv, type, kv_rows, kv_width));
     if (batch == 0) return OK;
     size_t bytes = 4 * tensor_bytes(a->q) + 4 * tensor_bytes(a->k) + tensor_bytes(a->lse);
-    /* Five products: the scores once more (as flash attention must, and as the literature counts), dP, dV,
-     * dQ, dK. */
-    Call call = {.operation = OP_ATTENTION,
-                 .pass = PASS_BACKWARD,
-                 .dtype = a->q.dtype,
-                 .contract = b,
-                 .inputs = {b->dy, a->q, a->k, a->v},
-                 .work = {.flops = 5 * product_flops(a) + rotary_flops(a), .bytes = (double)bytes},
-                 .outputs = {{"dq", b->dq}, {"dk", b->dk}, {"dv", b->dv}}};
+    /* Four products: dP, dV, dQ, dK. The fused form computes the scores once more, which naive has kept. */
+    const double needed = 4 * product_flops(a) + rotary_flops(a);
+    const bool again = op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_FUSED;
+    Call call = {
+        .operation = OP_ATTENTION,
+        .pass = PASS_BACKWARD,
+        .dtype = a->q.dtype,
+        .contract = b,
+        .inputs = {b->dy, a->q, a->k, a->v},
+        .work = {.flops = needed + (again ? product_flops(a) : 0), .bytes = (double)bytes, .needed = needed},
+        .outputs = {{"dq", b->dq}, {"dk", b->dk}, {"dv", b->dv}}};
     return op_run(ctx, &call);
 }

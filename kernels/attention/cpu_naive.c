@@ -165,16 +165,21 @@ static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, store
     Tensor max, sum; // (B, heads, T)
     TRY(take(ctx, ARENA_SCRATCH, "attention.max", dtype_wide(a->q.dtype), shape1(rows), &max));
     TRY(take(ctx, ARENA_SCRATCH, "attention.sum", dtype_wide(a->q.dtype), shape1(rows), &sum));
-    PRIMITIVE (ctx, "softmax max", ATTENTION, torch_part("aten::_softmax"), &max)
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax max", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax"), &max)
         row_max(ctx, p, rows, s->keys, max.data);
-    PRIMITIVE (ctx, "softmax exp", ATTENTION, torch_part("aten::_softmax"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax exp", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax"))
         exponentials(ctx, max.data, rows, s->keys, p);
-    PRIMITIVE (ctx, "softmax sum", ATTENTION, torch_part("aten::_softmax"), &sum)
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax sum", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax"), &sum)
         row_sum(ctx, p, rows, s->keys, sum.data);
-    PRIMITIVE (ctx, "softmax divide", ATTENTION, torch_part("aten::_softmax"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax divide", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax"))
         divide(ctx, sum.data, rows, s->keys, p);
     if (!tensor_empty(a->lse))
-        PRIMITIVE (ctx, "log-sum-exp", ATTENTION, torch_call("aten::logsumexp"), &a->lse)
+        PRIMITIVE_OF (ctx, ctx->pass, "log-sum-exp", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                      torch_call("aten::logsumexp"), &a->lse)
             log_sum(max.data, sum.data, rows, a->lse.data);
     return OK;
 }
@@ -279,9 +284,11 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
         PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE, torch_call("aten::native_dropout_backward"))
             TYPED(dropout_apply)(ctx, &a->dropout, ds.data, rows, s.keys, ds.data);
     TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype_wide(dtype), shape1(rows), &delta));
-    PRIMITIVE (ctx, "softmax delta", ATTENTION, torch_part("aten::_softmax_backward_data"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax delta", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax_backward_data"))
         row_dot(ctx, p.data, ds.data, rows, s.keys, delta.data);
-    PRIMITIVE (ctx, "softmax gradient", ATTENTION, torch_part("aten::_softmax_backward_data"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax gradient", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax_backward_data"))
         softmax_gradient(ctx, p.data, delta.data, rows, s.keys, ds.data);
     PRIMITIVE (ctx, "scale", ATTENTION, torch_call("aten::mul"))
         scale(ctx, (real)a->scale, tensor_count(ds), ds.data);

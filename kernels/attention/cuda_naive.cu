@@ -269,16 +269,21 @@ Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
     float *maxima = data_of<float>(max), *sums = data_of<float>(sum);
     Mask mask = mask_of(a, s);
     bool packed = walks_in_packs(VECTOR<T>, {s.room}, {p});
-    PRIMITIVE (ctx, "softmax max", ATTENTION, torch_part("aten::_softmax"), &max)
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax max", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax"), &max)
         TRY(LAUNCH_ROWS(ctx, row_max, T, packed, s.rows, p, s.rows, mask, maxima));
-    PRIMITIVE (ctx, "softmax exp", ATTENTION, torch_part("aten::_softmax"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax exp", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax"))
         TRY(LAUNCH_ROWS(ctx, exponentials, T, packed, s.rows, maxima, s.rows, mask, p));
-    PRIMITIVE (ctx, "softmax sum", ATTENTION, torch_part("aten::_softmax"), &sum)
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax sum", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax"), &sum)
         TRY(LAUNCH_ROWS(ctx, row_sum, T, packed, s.rows, p, s.rows, mask, sums));
-    PRIMITIVE (ctx, "softmax divide", ATTENTION, torch_part("aten::_softmax"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax divide", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax"))
         TRY(LAUNCH_ROWS(ctx, divide, T, packed, s.rows, sums, s.rows, mask, p));
     if (!tensor_empty(a->lse))
-        PRIMITIVE (ctx, "log-sum-exp", ATTENTION, torch_call("aten::logsumexp"), &a->lse)
+        PRIMITIVE_OF (ctx, ctx->pass, "log-sum-exp", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                      torch_call("aten::logsumexp"), &a->lse)
             TRY(LAUNCH(ctx, log_sum, grid_stride_blocks(ctx, s.rows, 256), 256, 0, maxima, sums, s.rows,
                        data_of<float>(a->lse)));
     return OK;
@@ -347,9 +352,11 @@ Status score_gradient(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tenso
     if (dropout_on(&a->dropout))
         PRIMITIVE (ctx, "dropout gradient", ELEMENTWISE, torch_call("aten::native_dropout_backward"))
             TRY(dropout_apply(ctx, a->dropout, ds, ds));
-    PRIMITIVE (ctx, "softmax delta", ATTENTION, torch_part("aten::_softmax_backward_data"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax delta", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax_backward_data"))
         TRY(LAUNCH_ROWS(ctx, row_dot, T, packed, s.rows, p, gradient, s.rows, mask, data_of<float>(delta)));
-    PRIMITIVE (ctx, "softmax gradient", ATTENTION, torch_part("aten::_softmax_backward_data"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax gradient", CATEGORY_ATTENTION, ARITHMETIC_SOFTMAX,
+                  torch_part("aten::_softmax_backward_data"))
         TRY(LAUNCH_ROWS(ctx, softmax_gradient, T, packed, s.rows, p, data_of<float>(delta), s.rows, mask,
                         gradient));
     PRIMITIVE (ctx, "scale", ATTENTION, torch_call("aten::mul"))

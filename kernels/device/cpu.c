@@ -10,9 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 #include <cblas.h>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 struct Event {
     double seconds;
@@ -48,33 +45,6 @@ static Status cpu_allocate(Device *device, size_t bytes, void **memory) {
 static void cpu_release(Device *device, void *memory) {
     (void)device;
     memory_free(memory);
-}
-
-/* Past the caches, which would first read what is overwritten: twice the rate. */
-static void fill_memory(char *memory, int byte, size_t bytes) {
-    size_t done = 0;
-#if defined(__SSE2__)
-    const __m128i value = _mm_set1_epi8((char)byte);
-    const size_t unaligned = -(uintptr_t)memory % sizeof value;
-    done = unaligned < bytes ? unaligned : bytes;
-    memset(memory, byte, done);
-    for (; done + sizeof value <= bytes; done += sizeof value)
-        _mm_stream_si128((__m128i *)(memory + done), value);
-    _mm_sfence();
-#endif
-    memset(memory + done, byte, bytes - done);
-}
-
-static Status cpu_fill(Device *device, void *memory, int byte, size_t bytes) {
-    enum { PIECE = 1 << 20, LARGE = 16 << 20 }; // the caches may hold less
-    if (bytes < LARGE) {
-        if (bytes) memset(memory, byte, bytes);
-        return OK;
-    }
-#pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (size_t at = 0; at < bytes; at += PIECE)
-        fill_memory((char *)memory + at, byte, bytes - at < PIECE ? bytes - at : PIECE);
-    return OK;
 }
 
 static Status cpu_upload(Device *device, void *memory, const void *host, size_t bytes) {
@@ -226,6 +196,7 @@ Status device_open_cpu(int threads, Device **device) {
                          .upload = cpu_upload,
                          .download = cpu_download,
                          .copy = cpu_upload,
+                         .stream = cpu_stream,
                          .synchronize = cpu_nothing,
                          .launched = cpu_nothing,
                          .event_create = cpu_event_create,
@@ -238,6 +209,8 @@ Status device_open_cpu(int threads, Device **device) {
                          .outside_profiler = cpu_outside_profiler,
                          .close = cpu_close};
     Status status = set_threads(threads, &cpu->base.threads);
+    for (int i = 0; i < DEVICE_CACHES; i++)
+        cpu->base.caches[i] = cpu_cache_bytes((size_t)i + 2, (size_t)cpu->base.threads);
     if (!status && onednn_open) status = onednn_open(&cpu->onednn);
     if (status) {
         memory_free(cpu);

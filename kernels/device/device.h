@@ -17,6 +17,11 @@ typedef struct Device Device;
 typedef struct Event Event; // a point in the device's stream
 typedef struct Graph Graph; // captured work
 
+/* How memory is passed over: a copy reads its first half and writes the second. */
+typedef enum { STREAM_READ, STREAM_WRITE, STREAM_COPY, STREAM_COUNT } Stream;
+
+enum { DEVICE_CACHES = 2 }; // L2 and L3
+
 /* What one multiprocessor of a GPU holds at most: what a kernel's occupancy is a share of. */
 typedef struct {
     int warps, blocks, registers;
@@ -31,8 +36,9 @@ struct Device {
     int threads;      // of a parallel region on the CPU; 0 on a GPU
     /* Kernels launched so far (a library's product counts as one); on the CPU, primitives run. */
     int64_t launches;
-    size_t workspace;            // bytes that libraries and kernels keep beside the arenas
-    MultiprocessorLimits limits; // zero on the CPU
+    size_t workspace;             // bytes that libraries and kernels keep beside the arenas
+    MultiprocessorLimits limits;  // zero on the CPU
+    size_t caches[DEVICE_CACHES]; // bytes of L2 and L3 that its threads have; 0: none, or not known
 
     /* The three allocators; ERROR_MEMORY when it does not suffice. `allocate` is for arenas, `pinned` for
      * host buffers that are copied from and to. Contents are undefined. */
@@ -48,6 +54,10 @@ struct Device {
     Status (*upload)(Device *device, void *memory, const void *host, size_t bytes) CHECKED;
     Status (*download)(Device *device, void *host, const void *memory, size_t bytes) CHECKED;
     Status (*copy)(Device *device, void *to, const void *from, size_t bytes) CHECKED;
+
+    /* Passes over the memory so many times, each thread over its own part: how fast that is at most. NULL on a
+     * device that tells by `copy`. */
+    Status (*stream)(Device *device, Stream how, void *memory, size_t bytes, int64_t times) CHECKED;
 
     /* Waits for everything; reports an error that any earlier kernel raised. */
     Status (*synchronize)(Device *device) CHECKED;

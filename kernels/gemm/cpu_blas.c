@@ -1,8 +1,100 @@
 #include "kernels/gemm/cpu_blas.h"
 
+#include "base/bfloat16.h"
+#include "base/memory.h"
+
 #include <cblas.h>
 #include <inttypes.h>
 #include <limits.h>
+
+/* ---- bf16 ---- */
+
+/* Matrices are multiplied block by block: a block of A and one of B are widened to fp32, their product is added
+ * to a block of sums in fp32, and where C is bf16 that is rounded once, at the end. */
+enum { ROWS = 512, COLUMNS = 1024, DEPTH = 512 }; // of a block: 1, 2 and 2 MiB of fp32
+
+typedef struct {
+    float *a, *b, *c;
+} Blocks;
+
+static int64_t least(int64_t x, int64_t y) {
+    return x < y ? x : y;
+}
+
+/* Rows `stride` apart to rows without gaps. */
+static void widen(const Ctx *ctx, const bf16 *from, int64_t rows, int64_t width, int64_t stride, float *to) {
+#pragma omp parallel for num_threads(ctx->device->threads) schedule(static) if (rows * width > 1 << 14)
+    for (int64_t i = 0; i < rows; i++)
+#pragma omp simd
+        for (int64_t c = 0; c < width; c++) to[i * width + c] = bfloat16_to_float(from[i * stride + c].bits);
+}
+
+static void narrow(const Ctx *ctx, const float *from, int64_t rows, int64_t width, bf16 *to, int64_t stride) {
+#pragma omp parallel for num_threads(ctx->device->threads) schedule(static) if (rows * width > 1 << 14)
+    for (int64_t i = 0; i < rows; i++)
+#pragma omp simd
+        for (int64_t c = 0; c < width; c++)
+            to[i * stride + c].bits = bfloat16_from_float(from[i * width + c]);
+}
+
+/* sums (rows, columns), ldc apart, = beta * sums + alpha * the product's block from (row, column) on. */
+static Status add_products(Ctx *ctx, const Gemm *g, const bf16 *a, const bf16 *b, int64_t row, int64_t column,
+                           const Blocks *blocks, const Gemm *sums) {
+    Gemm part = *sums;
+    for (int64_t first = 0; first < g->k || first == 0; first += DEPTH) {
+        part.k = least(g->k - first, DEPTH);
+        if (g->transpose_a)
+            widen(ctx, a + first * g->lda + row, part.k, part.m, g->lda, blocks->a);
+        else
+            widen(ctx, a + row * g->lda + first, part.m, part.k, g->lda, blocks->a);
+        if (g->transpose_b)
+            widen(ctx, b + column * g->ldb + first, part.n, part.k, g->ldb, blocks->b);
+        else
+            widen(ctx, b + first * g->ldb + column, part.k, part.n, g->ldb, blocks->b);
+        part.lda = g->transpose_a ? part.m : part.k;
+        part.ldb = g->transpose_b ? part.k : part.n;
+        TRY(gemm_cpu_openblas(ctx, &part));
+        part.beta = 1;
+    }
+    return OK;
+}
+
+static Status block(Ctx *ctx, const Gemm *g, int64_t matrix, int64_t row, int64_t column,
+                    const Blocks *blocks) {
+    const bf16 *a = (const bf16 *)g->a + matrix * g->a_step, *b = (const bf16 *)g->b + matrix * g->b_step;
+    int64_t to = matrix * g->c_step + row * g->ldc + column;
+    bool rounds = g->c_dtype == BF16;
+    bf16 *c = (bf16 *)g->c + to;
+    Gemm sums = *g;
+    sums.a_dtype = sums.b_dtype = sums.c_dtype = F32;
+    sums.a = blocks->a;
+    sums.b = blocks->b;
+    sums.c = rounds ? blocks->c : (float *)g->c + to;
+    sums.m = least(g->m - row, ROWS);
+    sums.n = least(g->n - column, COLUMNS);
+    sums.batch = 1;
+    if (!rounds) return add_products(ctx, g, a, b, row, column, blocks, &sums);
+    sums.ldc = sums.n;
+    if (g->beta != 0) widen(ctx, c, sums.m, sums.n, g->ldc, blocks->c);
+    TRY(add_products(ctx, g, a, b, row, column, blocks, &sums));
+    narrow(ctx, blocks->c, sums.m, sums.n, c, g->ldc);
+    return OK;
+}
+
+static Status converted(Ctx *ctx, const Gemm *g) {
+    int64_t m = least(g->m, ROWS), n = least(g->n, COLUMNS), k = least(g->k, DEPTH);
+    float *memory = memory_allocate((size_t)(m * k + k * n + m * n) * sizeof *memory);
+    const Blocks blocks = {memory, memory + m * k, memory + m * k + k * n};
+    Status status = OK;
+    for (int64_t matrix = 0; matrix < (g->batch ? g->batch : 1); matrix++)
+        for (int64_t row = 0; row < g->m; row += ROWS)
+            for (int64_t column = 0; column < g->n && !status; column += COLUMNS)
+                status = block(ctx, g, matrix, row, column, &blocks);
+    memory_free(memory);
+    return status;
+}
+
+/* ---- fp32 and fp64 ---- */
 
 static bool fits(int64_t value) {
     return value <= INT_MAX;
@@ -10,7 +102,7 @@ static bool fits(int64_t value) {
 
 Status gemm_cpu_openblas(Ctx *ctx, const Gemm *g) {
     if (g->a_dtype == BF16 && g->b_dtype == BF16 && (g->c_dtype == BF16 || g->c_dtype == F32))
-        return gemm_cpu_converted(ctx, g);
+        return converted(ctx, g);
     if (g->a_dtype != g->c_dtype || g->b_dtype != g->c_dtype || (g->c_dtype != F32 && g->c_dtype != F64))
         return fail(ERROR_INTERNAL,
                     "gemm: the CPU multiplies fp32, fp64 or bf16 of one kind, not %s by %s into %s",

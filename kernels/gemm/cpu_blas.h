@@ -5,6 +5,3 @@
 #include "kernels/gemm/gemm.h"
 
 CHECKED Status gemm_cpu_openblas(Ctx *ctx, const Gemm *g);
-
-/* Its part for bf16. */
-CHECKED Status gemm_cpu_converted(Ctx *ctx, const Gemm *g);

@@ -100,7 +100,7 @@ static void gate_gradient_row(const stored *gate, const stored *up, const stored
 /* y = silu(gate) * up, from pre (..., 2 * width). */
 static void gate(Ctx *ctx, Tensor pre, Tensor y) {
     int64_t rows = tensor_rows(y), width = tensor_width(y);
-    PRIMITIVE (ctx, "SwiGLU", ACTIVATION) {
+    PRIMITIVE_OF (ctx, ctx->pass, "SwiGLU", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++)
             gate_row(stored_row(pre, i), stored_row(pre, i) + width, width, stored_row(y, i));
@@ -110,7 +110,7 @@ static void gate(Ctx *ctx, Tensor pre, Tensor y) {
 /* dpre (..., 2 * width) of dy, which may be the first half of its columns. */
 static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
-    PRIMITIVE (ctx, "SwiGLU gradient", ACTIVATION) {
+    PRIMITIVE_OF (ctx, ctx->pass, "SwiGLU gradient", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++)
             gate_gradient_row(stored_row(pre, i), stored_row(pre, i) + width, stored_row(dy, i), width,
@@ -244,7 +244,8 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     else
         TRY(fill_and_multiply(ctx, l, &product, pre));
     if (l->activation != ACTIVATION_NONE && !(plan && finish.finish))
-        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION, activation_torch(l->activation), &l->y)
+        PRIMITIVE_OF (ctx, ctx->pass, activation_name(l->activation), CATEGORY_ACTIVATION,
+                      activation_arithmetic(l->activation), activation_torch(l->activation), &l->y)
             activate(ctx, l->activation, pre.data, tensor_count(pre), l->y.data);
     return OK;
 }
@@ -299,8 +300,9 @@ static Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     if (gated)
         gate_gradient(ctx, l->input->pre, dx, l->dx);
     else if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION,
-                   activation_gradient_torch(l->input->activation))
+        PRIMITIVE_OF (ctx, ctx->pass, activation_gradient_name(l->input->activation), CATEGORY_ACTIVATION,
+                      activation_arithmetic(l->input->activation),
+                      activation_gradient_torch(l->input->activation))
             activation_gradient(ctx, l->input->activation, l->input->pre.data, tensor_count(l->dx),
                                 l->dx.data);
     return OK;
@@ -314,7 +316,8 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", STORED_DTYPE, l->dy.shape, &dpre));
     if (active || !tensor_empty(l->dbias))
         PRIMITIVE_OF (ctx, ctx->pass, active ? "activation and bias gradient" : "bias gradient",
-                      active ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE) {
+                      active ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE,
+                      activation_arithmetic(active ? f->activation : ACTIVATION_NONE)) {
             const int64_t slab = slab_of(ctx, width);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
             for (int64_t first = 0; first < width; first += slab)

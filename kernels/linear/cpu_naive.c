@@ -113,7 +113,8 @@ static void gate_gradient(const Ctx *ctx, const stored *pre, Tensor dy, stored *
 static void gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     PRIMITIVE (ctx, "up gradient", ACTIVATION, torch_call("aten::mul"))
         up_gradient(ctx, pre.data, dy, dpre.data);
-    PRIMITIVE (ctx, "SiLU gradient", ACTIVATION, torch_call("aten::silu_backward"), &dpre)
+    PRIMITIVE_OF (ctx, ctx->pass, "SiLU gradient", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL,
+                  torch_call("aten::silu_backward"), &dpre)
         gate_gradient(ctx, pre.data, dy, dpre.data);
 }
 
@@ -125,7 +126,8 @@ static Status gated_forward(Ctx *ctx, const LinearForward *l) {
     TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
     LinearForward plain = linear_ungated(l, pre);
     TRY(forward(ctx, &plain));
-    PRIMITIVE (ctx, "SiLU", ACTIVATION, torch_call("aten::silu"), &l->y)
+    PRIMITIVE_OF (ctx, ctx->pass, "SiLU", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL,
+                  torch_call("aten::silu"), &l->y)
         silu_gate(ctx, pre.data, rows, width, l->y.data);
     PRIMITIVE (ctx, "gate multiply", ACTIVATION, torch_call("aten::mul"))
         multiply_up(ctx, pre.data, rows, width, l->y.data);
@@ -145,7 +147,8 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
         PRIMITIVE (ctx, "residual add", ELEMENTWISE, torch_call("aten::add"))
             add_residual(ctx, l->skip.data, rows * width, l->y.data);
     if (l->activation != ACTIVATION_NONE)
-        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION, activation_torch(l->activation), &l->y)
+        PRIMITIVE_OF (ctx, ctx->pass, activation_name(l->activation), CATEGORY_ACTIVATION,
+                      activation_arithmetic(l->activation), activation_torch(l->activation), &l->y)
             activate(ctx, l->activation, pre.data, rows * width, l->y.data);
     return OK;
 }
@@ -189,8 +192,8 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     }
     if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
-        PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION,
-                   activation_gradient_torch(f->activation))
+        PRIMITIVE_OF (ctx, ctx->pass, activation_gradient_name(f->activation), CATEGORY_ACTIVATION,
+                      activation_arithmetic(f->activation), activation_gradient_torch(f->activation))
             activation_gradient(ctx, f->activation, f->pre.data, l->dy.data, rows * width, dpre.data);
     }
     Gemm weight_gradient = linear_weight_gradient(l, dpre);
@@ -204,8 +207,9 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     Gemm input_gradient = linear_input_gradient(l, dpre, l->dx);
     PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &input_gradient));
     if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION,
-                   activation_gradient_torch(l->input->activation))
+        PRIMITIVE_OF (ctx, ctx->pass, activation_gradient_name(l->input->activation), CATEGORY_ACTIVATION,
+                      activation_arithmetic(l->input->activation),
+                      activation_gradient_torch(l->input->activation))
             activation_gradient(ctx, l->input->activation, l->input->pre.data, l->dx.data,
                                 tensor_count(l->dx), l->dx.data);
     return OK;

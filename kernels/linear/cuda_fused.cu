@@ -157,7 +157,8 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     PRIMITIVE (ctx, skip ? "product, residual add" : "product", MATRIX) TRY(plain(ctx, &product, &epilogue));
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {bias, pre, y});
     PRIMITIVE_OF (ctx, ctx->pass, activate ? "bias, activation" : "bias",
-                  activate ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE) {
+                  activate ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE,
+                  activation_arithmetic(l->activation)) {
         DISPATCH_ACTIVATION(
             l->activation, A,
             DISPATCH_PACK(packs, T, N,
@@ -179,7 +180,7 @@ Status gradient_and_sums(Ctx *ctx, Activation activation, Tensor dy, Tensor pre,
     float *sums = tensor_empty(dbias) ? nullptr : data_of<float>(partials);
     const bool active = activation != ACTIVATION_NONE;
     PRIMITIVE_OF (ctx, ctx->pass, active ? activation_gradient_name(activation) : "bias gradient",
-                  active ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE) {
+                  active ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE, activation_arithmetic(activation)) {
         DISPATCH_ACTIVATION(
             activation, A,
             TRY(LAUNCH_EARLY(ctx, (column_sums<T, N, A>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),

@@ -94,7 +94,7 @@ Status launch_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
 } // namespace
 
 Status gated_output(Ctx *ctx, Tensor pre, Tensor y) {
-    PRIMITIVE (ctx, "SwiGLU", ACTIVATION) {
+    PRIMITIVE_OF (ctx, ctx->pass, "SwiGLU", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL) {
         DISPATCH_FLOAT(y.dtype, T, {
             const bool packs = walks_in_packs(VECTOR<T>, {tensor_width(y)}, {pre.data, y.data});
             DISPATCH_PACK(packs, T, N, TRY((launch_gate<T, N>(ctx, pre, y))));
@@ -104,7 +104,7 @@ Status gated_output(Ctx *ctx, Tensor pre, Tensor y) {
 }
 
 Status gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
-    PRIMITIVE (ctx, "SwiGLU gradient", ACTIVATION) {
+    PRIMITIVE_OF (ctx, ctx->pass, "SwiGLU gradient", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL) {
         DISPATCH_FLOAT(dy.dtype, T, {
             const bool packs =
                 walks_in_packs(VECTOR<T>, {tensor_width(dy), dy.stride}, {pre.data, dy.data, dpre.data});

@@ -152,7 +152,8 @@ static Status gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     PRIMITIVE (ctx, "up gradient", ACTIVATION, torch_call("aten::mul"))
         TRY(LAUNCH_ELEMENTS(ctx, up_gradient, T, packed, count, data_of<T>(pre), data_of<T>(dy), dy.stride,
                             count, width, data_of<T>(dpre)));
-    PRIMITIVE (ctx, "SiLU gradient", ACTIVATION, torch_call("aten::silu_backward"), &dpre)
+    PRIMITIVE_OF (ctx, ctx->pass, "SiLU gradient", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL,
+                  torch_call("aten::silu_backward"), &dpre)
         TRY(LAUNCH_ELEMENTS(ctx, gate_gradient, T, packed, count, data_of<T>(pre), data_of<T>(dy), dy.stride,
                             count, width, data_of<T>(dpre)));
     return OK;
@@ -169,7 +170,8 @@ static Status gated_forward(Ctx *ctx, const LinearForward *l) {
     const LinearForward plain = linear_ungated(l, pre);
     TRY(forward<T>(ctx, &plain));
     bool packed = walks_in_packs(VECTOR<T>, {width}, {pre.data, l->y.data});
-    PRIMITIVE (ctx, "SiLU", ACTIVATION, torch_call("aten::silu"), &l->y)
+    PRIMITIVE_OF (ctx, ctx->pass, "SiLU", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL,
+                  torch_call("aten::silu"), &l->y)
         TRY(LAUNCH_ELEMENTS(ctx, silu_gate, T, packed, count, data_of<T>(pre), count, width,
                             data_of<T>(l->y)));
     PRIMITIVE (ctx, "gate multiply", ACTIVATION, torch_call("aten::mul"))
@@ -198,7 +200,8 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
                                 count, data_of<T>(l->y)));
     }
     if (l->activation != ACTIVATION_NONE)
-        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION, activation_torch(l->activation), &l->y)
+        PRIMITIVE_OF (ctx, ctx->pass, activation_name(l->activation), CATEGORY_ACTIVATION,
+                      activation_arithmetic(l->activation), activation_torch(l->activation), &l->y)
             TRY(launch_activation<T>(ctx, l->activation, pre, l->y));
     return OK;
 }
@@ -236,8 +239,8 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     }
     if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
-        PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION,
-                   activation_gradient_torch(f->activation))
+        PRIMITIVE_OF (ctx, ctx->pass, activation_gradient_name(f->activation), CATEGORY_ACTIVATION,
+                      activation_arithmetic(f->activation), activation_gradient_torch(f->activation))
             TRY(launch_gradient<T>(ctx, f->activation, f->pre, l->dy, dpre));
     }
     Gemm weight_gradient = linear_weight_gradient(l, dpre);
@@ -253,8 +256,9 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     Gemm input_gradient = linear_input_gradient(l, dpre, l->dx);
     PRIMITIVE (ctx, "input gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &input_gradient));
     if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION,
-                   activation_gradient_torch(l->input->activation))
+        PRIMITIVE_OF (ctx, ctx->pass, activation_gradient_name(l->input->activation), CATEGORY_ACTIVATION,
+                      activation_arithmetic(l->input->activation),
+                      activation_gradient_torch(l->input->activation))
             TRY(launch_gradient<T>(ctx, l->input->activation, l->input->pre, l->dx, l->dx));
     return OK;
 }

@@ -5,13 +5,17 @@
 /* The names of an activation and of its gradient, here and in PyTorch; a gated one is two primitives. */
 static const struct {
     const char *name, *gradient, *torch, *torch_gradient;
+    Arithmetic arithmetic;
 } activations[ACTIVATION_COUNT] = {
-    [ACTIVATION_NONE] = {"identity", "identity gradient", NULL, NULL},
-    [ACTIVATION_GELU_TANH] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward"},
-    [ACTIVATION_GELU] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward"},
-    [ACTIVATION_RELU] = {"ReLU", "ReLU gradient", "aten::relu", "aten::threshold_backward"},
-    [ACTIVATION_TANH] = {"tanh", "tanh gradient", "aten::tanh", "aten::tanh_backward"},
-    [ACTIVATION_SWIGLU] = {"SwiGLU", "SwiGLU gradient", NULL, NULL},
+    [ACTIVATION_NONE] = {"identity", "identity gradient", NULL, NULL, ARITHMETIC_PLAIN},
+    [ACTIVATION_GELU_TANH] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward",
+                              ARITHMETIC_EXPONENTIAL},
+    [ACTIVATION_GELU] = {"GELU", "GELU gradient", "aten::gelu", "aten::gelu_backward",
+                         ARITHMETIC_EXPONENTIAL},
+    [ACTIVATION_RELU] = {"ReLU", "ReLU gradient", "aten::relu", "aten::threshold_backward", ARITHMETIC_PLAIN},
+    [ACTIVATION_TANH] = {"tanh", "tanh gradient", "aten::tanh", "aten::tanh_backward",
+                         ARITHMETIC_EXPONENTIAL},
+    [ACTIVATION_SWIGLU] = {"SwiGLU", "SwiGLU gradient", NULL, NULL, ARITHMETIC_EXPONENTIAL},
 };
 
 const char *activation_name(Activation activation) {
@@ -20,6 +24,10 @@ const char *activation_name(Activation activation) {
 
 const char *activation_gradient_name(Activation activation) {
     return activations[activation].gradient;
+}
+
+Arithmetic activation_arithmetic(Activation activation) {
+    return activations[activation].arithmetic;
 }
 
 TorchName activation_torch(Activation activation) {
@@ -235,20 +243,25 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     return check_dense("linear", "pre", l->pre, type, rows, out);
 }
 
-/* For each of its outputs an activation is counted as GELU's 8 operations, its derivative as 12. */
+/* FLOPs of an activation and of its derivative, for each of its outputs; a transcendental function is one. */
+static const double activation_flops[ACTIVATION_COUNT][PASS_UPDATE] = {
+    [ACTIVATION_GELU_TANH] = {8, 12}, [ACTIVATION_GELU] = {5, 10},   [ACTIVATION_RELU] = {1, 1},
+    [ACTIVATION_TANH] = {1, 4},       [ACTIVATION_SWIGLU] = {4, 11},
+};
+
 static Status run_forward(Ctx *ctx, const LinearForward *l) {
     double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
-    double out = (double)tensor_rows(l->weight);
+    double all = (double)tensor_rows(l->weight), out = l->asked ? (double)l->asked : all;
     double added = (tensor_empty(l->bias) ? 0 : 1) + (tensor_empty(l->skip) ? 0 : 1);
-    double activated = l->activation == ACTIVATION_NONE ? 0 : 8 * (double)tensor_count(l->y);
-    size_t bytes = tensor_bytes(l->x) + tensor_bytes(l->weight) + tensor_bytes(l->bias) +
-                   tensor_bytes(l->skip) + tensor_bytes(l->y) + tensor_bytes(l->pre);
+    double activated = activation_flops[l->activation][PASS_FORWARD] * (double)tensor_count(l->y);
+    double bytes = (double)(tensor_bytes(l->x) + tensor_bytes(l->skip) + tensor_bytes(l->pre)) +
+                   (double)(tensor_bytes(l->weight) + tensor_bytes(l->bias) + tensor_bytes(l->y)) * out / all;
     Call call = {.operation = OP_LINEAR,
                  .pass = PASS_FORWARD,
                  .dtype = l->x.dtype,
                  .contract = l,
                  .inputs = {l->x, l->weight, l->bias, l->skip},
-                 .work = {.flops = rows * out * (2 * in + added) + activated, .bytes = (double)bytes},
+                 .work = {.flops = rows * out * (2 * in + added) + activated, .bytes = bytes},
                  .outputs = {{"y", l->y}, {"pre", l->pre}}};
     return op_run(ctx, &call);
 }
@@ -316,13 +329,14 @@ static Status run_backward(Ctx *ctx, const LinearBackward *l) {
     double out = (double)tensor_rows(f->weight);
     bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre, dx = !tensor_empty(l->dx);
     bool dweight = !tensor_empty(l->dweight);
-    double flops = rows * out * (2 * in * (dx + dweight) + (tensor_empty(l->dbias) ? 0 : 1)) +
-                   (active ? 12 * (double)tensor_count(l->dy) : 0);
+    double flops =
+        rows * out * (2 * in * (dx + dweight) + (tensor_empty(l->dbias) ? 0 : 1)) +
+        (active ? activation_flops[f->activation][PASS_BACKWARD] * (double)tensor_count(l->dy) : 0);
     size_t bytes = tensor_bytes(l->dy) + (dweight ? tensor_bytes(f->x) : 0) + 2 * tensor_bytes(l->dweight) +
                    2 * tensor_bytes(l->dbias) + (active ? tensor_bytes(f->pre) : 0);
     if (dx) bytes += tensor_bytes(f->weight) + tensor_bytes(l->dx) * (l->accumulate ? 2 : 1);
     if (dx && l->input) {
-        flops += 12 * rows * in;
+        flops += activation_flops[l->input->activation][PASS_BACKWARD] * rows * in;
         bytes += tensor_bytes(l->input->pre);
     }
     Call call = {.operation = OP_LINEAR,

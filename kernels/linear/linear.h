@@ -79,6 +79,7 @@ typedef struct {
     Tensor pre;    // (..., O): read by the backward pass; empty without an activation
     Tensor y;      // (..., O); gated: (..., O/2)
     Activation activation;
+    int64_t asked; // the first outputs, which somebody asked for; the others are padding and no work. 0: all
     int parts; // weight is this many layers of the same size, one below the other: the naive form runs each
                // for itself, as frameworks run queries, keys and values; 0 or 1: it is one layer
     bool fp8;  // its products may be of 8 bits; what has an activation is then told dy_is_dpre
@@ -129,6 +130,7 @@ Shape linear_pre_shape(const LinearForward *l);
 /* What the profile calls an activation and its gradient: "GELU", "GELU gradient", ... */
 const char *activation_name(Activation activation);
 const char *activation_gradient_name(Activation activation);
+Arithmetic activation_arithmetic(Activation activation);
 /* And PyTorch; linear_torch: the naive form's product, to which the bias is added there. */
 TorchName activation_torch(Activation activation);
 TorchName activation_gradient_torch(Activation activation);

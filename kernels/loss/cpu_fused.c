@@ -136,7 +136,8 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t
     if (bias)
         PRIMITIVE (ctx, "bias", LOSS) fill_bias(ctx, l->bias, logits);
     PRIMITIVE (ctx, "logits product", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
-    PRIMITIVE (ctx, training ? "softmax, loss, gradient" : "softmax, loss", LOSS) {
+    PRIMITIVE_OF (ctx, ctx->pass, training ? "softmax, loss, gradient" : "softmax, loss", CATEGORY_LOSS,
+                  ARITHMETIC_SOFTMAX) {
         double scale = scale_of(l);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++)
@@ -145,13 +146,16 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t
     }
     if (!training) return OK;
     if (bias)
-        PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS, torch_call("aten::sum"))
+        PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS, ARITHMETIC_PLAIN,
+                      torch_call("aten::sum"))
             add_columns(ctx, logits, l->dbias.data);
     Gemm dhidden = gemm_dinput(logits, head, rows_of(l->dhidden, first, rows), 0);
-    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX, torch_call("aten::mm"))
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX, ARITHMETIC_PLAIN,
+                  torch_call("aten::mm"))
         TRY(gemm(ctx, &dhidden));
     Gemm dweight = gemm_dweight(logits, hidden, rows_of(l->dweight, 0, l->vocab), 1);
-    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX, torch_call("aten::mm"))
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX, ARITHMETIC_PLAIN,
+                  torch_call("aten::mm"))
         TRY(gemm(ctx, &dweight));
     return OK;
 }

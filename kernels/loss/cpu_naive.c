@@ -123,7 +123,8 @@ static Status loss_backward_cpu_naive(Ctx *ctx, const void *contract) {
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
     Tensor dlogits; // (N, Vp)
     TRY(take(ctx, ARENA_SCRATCH, "loss.dlogits", l->hidden.dtype, shape2(rows, padded), &dlogits));
-    PRIMITIVE (ctx, "softmax", LOSS, torch_call("aten::_log_softmax_backward_data"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax", CATEGORY_LOSS, ARITHMETIC_SOFTMAX,
+                  torch_call("aten::_log_softmax_backward_data"))
         exponential(ctx, l->log_probabilities.data, rows, l->vocab, padded, dlogits.data);
     PRIMITIVE (ctx, "subtract target", LOSS, torch_part("aten::nll_loss_backward"))
         subtract_targets(l->targets.data, rows, padded, 1 - (real)l->smoothing, dlogits.data);

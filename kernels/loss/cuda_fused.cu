@@ -285,7 +285,7 @@ Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
         const Gemm product = gemm_forward(hidden, l->weight, logits, 0);
         TRY(gemm(ctx, &product));
     }
-    PRIMITIVE (ctx, "softmax cross-entropy", LOSS) {
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax cross-entropy", CATEGORY_LOSS, ARITHMETIC_SOFTMAX) {
         if (r.vocab <= FEW_PACKS * VECTOR<T>)
             TRY((launch_rows<T, FEW_THREADS>(ctx, r, rows)));
         else
@@ -295,14 +295,16 @@ Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
     if (!tensor_empty(l->dbias)) {
         Tensor partials;
         TRY(columns_take(ctx, logits, &partials));
-        PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS)
+        PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS, ARITHMETIC_PLAIN)
             TRY(columns_add(ctx, logits, partials, l->dbias));
     }
-    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX, torch_call("aten::mm")) {
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX, ARITHMETIC_PLAIN,
+                  torch_call("aten::mm")) {
         const Gemm product = gemm_dinput(logits, l->weight, rows_from(l->dhidden, first, rows), 0);
         TRY(gemm(ctx, &product));
     }
-    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX, torch_call("aten::mm")) {
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX, ARITHMETIC_PLAIN,
+                  torch_call("aten::mm")) {
         const Gemm product = gemm_dweight(logits, hidden, l->dweight, 1);
         TRY(gemm(ctx, &product));
     }

@@ -180,7 +180,8 @@ static Status logits_gradient(Ctx *ctx, const Loss *l, Tensor dlogits) {
     const float *log_p = data_of<float>(l->log_probabilities);
     T *gradient = data_of<T>(dlogits);
     bool packed = walks_in_packs(VECTOR<T>, {padded}, {log_p, gradient});
-    PRIMITIVE (ctx, "softmax", LOSS, torch_call("aten::_log_softmax_backward_data"))
+    PRIMITIVE_OF (ctx, ctx->pass, "softmax", CATEGORY_LOSS, ARITHMETIC_SOFTMAX,
+                  torch_call("aten::_log_softmax_backward_data"))
         TRY(LAUNCH_ELEMENTS(ctx, exponential, T, packed, count, log_p, count, gradient));
     PRIMITIVE (ctx, "subtract target", LOSS, torch_part("aten::nll_loss_backward"))
         TRY(LAUNCH(ctx, subtract_targets<T>, grid_stride_blocks(ctx, rows, 256), 256, 0, log_p, targets, rows,

@@ -55,7 +55,7 @@ static Status pool_forward_cuda(Ctx *ctx, const void *contract) {
     const PoolForward *p = static_cast<const PoolForward *>(contract);
     const int64_t count = tensor_count(p->y), width = tensor_width(p->y), rows = p->x.shape.d[1];
     const bool packed = walks_in_packs(VECTOR<T>, {width}, {p->x.data, p->y.data});
-    PRIMITIVE_OF (ctx, ctx->pass, name_of(p, true), category_of(p), torch_of(p, true))
+    PRIMITIVE_OF (ctx, ctx->pass, name_of(p, true), category_of(p), ARITHMETIC_PLAIN, torch_of(p, true))
         TRY(LAUNCH_ELEMENTS(ctx, mean_rows, T, packed, count, data_of<T>(p->x),
                             p->kind == POOL_FIRST ? 1 : rows, rows, count, width, data_of<T>(p->y)));
     return OK;
@@ -70,7 +70,7 @@ static Status pool_backward_cuda(Ctx *ctx, const void *contract) {
     const PoolBackward *p = static_cast<const PoolBackward *>(contract);
     const int64_t count = tensor_count(p->dx), width = tensor_width(p->dx), rows = p->dx.shape.d[1];
     const bool packed = walks_in_packs(VECTOR<T>, {width}, {p->dy.data, p->dx.data});
-    PRIMITIVE_OF (ctx, ctx->pass, name_of(p->forward, false), category_of(p->forward),
+    PRIMITIVE_OF (ctx, ctx->pass, name_of(p->forward, false), category_of(p->forward), ARITHMETIC_PLAIN,
                   torch_of(p->forward, false))
         TRY(LAUNCH_ELEMENTS(ctx, spread_rows, T, packed, count, data_of<T>(p->dy),
                             p->forward->kind == POOL_FIRST ? 1 : rows, rows, count, width,

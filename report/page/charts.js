@@ -88,16 +88,17 @@ function drawRoofline() {
             node('line', {class: 'grid', x1 : left, x2 : width - 16, y1 : Y(10 ** e), y2 : Y(10 ** e)}),
             node('text', {class: 'soft', x: left - 8, y: Y(10 ** e) + 4, 'text-anchor': 'end'},
                  scaled(10 ** e, 'F/s')));
-    const start = Math.max(10 ** low, 10 ** floor / peaks.bandwidth);
-    chart.append(node('path', {
-                     class: 'roof',
-                     d: `M${X(start)},${Y(start * peaks.bandwidth)} L${X(ridge)},${Y(peaks.flops)} L${
-                         X(10 ** high)},${Y(peaks.flops)}`
-                 }),
-                 node('text', {x: X(10 ** high) - 4, y: Y(peaks.flops) - 24, 'text-anchor': 'end'},
+    for (const [i, roof] of roofs(peaks).entries()) {
+        const bend = peaks.flops / roof.rate, start = Math.max(10 ** low, 10 ** floor / roof.rate);
+        chart.append(node('path', {
+                         class: 'roof',
+                         d: `M${X(start)},${Y(start * roof.rate)} L${X(Math.max(start, bend))},${Y(peaks.flops)} L${
+                             X(10 ** high)},${Y(peaks.flops)}`
+                     }),
+                     node('text', {x: left + 8, y: top + 14 + 16 * i}, `${roof.name}: ${scaled(roof.rate, 'B/s')}`));
+    }
+    chart.append(node('text', {x: X(10 ** high) - 4, y: Y(peaks.flops) - 24, 'text-anchor': 'end'},
                       `${scaled(peaks.flops, 'FLOP/s')} ${peaks.whose}`),
-                 node('text', {x: X(ridge) - 10, y: Y(peaks.flops) - 7, 'text-anchor': 'end'},
-                      `${scaled(peaks.bandwidth, 'B/s')} ${peaks.whose}`),
                  node('text',
                       {class: 'soft', x: (left + width) / 2, y: height - 6, 'text-anchor': 'middle'},
                       'FLOP for each byte that the contract demands'));
@@ -106,7 +107,7 @@ function drawRoofline() {
     for (const {path, which, o, x, y} of points) {
         const text = `${o.place}, ${o.pass} (${path.label})\n${time(o.ns)}, ${scaled(y, 'FLOP/s')}, ${
                          scaled(1e9 * o.least_bytes / o.ns, 'B/s')}\n` +
-                     `${digits(x)} FLOP a byte, ${percent(share(o))} of the limit`;
+                     `${digits(x)} FLOP a byte, ${percent(o.share_of_limit)} of the limit${o.limit ? ', ' + o.limit : ''}`;
         chart.append(node('circle', {
             cx: X(x),
             cy: Y(y),
@@ -123,7 +124,8 @@ function drawRoofline() {
         (paths.length > 1 ? `Hollow: ${paths[0].label}; filled: ${paths[1].label}. ` : '') +
             'A dot is an operation in one pass, as large as its share of the time. Its ' +
                 'height is the rate at which it does the ' +
-            'contract\'s work, whatever kernels did it; the line is what this machine can do.',
+            'contract\'s work, whatever kernels did it; a line is what this machine can do where a call\'s data fit the ' +
+            'level of memory that it is named after. An operation\'s limit is that of the level that its data reach.',
         legend(CATEGORIES.filter(c => points.some(p => p.o.category === c))), chart);
 }
 
@@ -134,8 +136,11 @@ function limits() {
     return known(sheet) ? {...sheet, whose: 'by the data sheet'} : null;
 }
 
-/* The share of the machine's limit that an operation reaches, as in C: work_share. */
-function share(o) {
-    const peaks = limits();
-    return peaks ? safe(1e9 * Math.max(o.flops / peaks.flops, o.least_bytes / peaks.bandwidth), o.ns) : NaN;
+/* The roofs of the levels of memory, the highest first. */
+function roofs(peaks) {
+    const levels = [
+        {name: 'L2', rate: peaks.l2_bandwidth}, {name: 'L3', rate: peaks.l3_bandwidth},
+        {name: 'memory', rate: peaks.bandwidth}
+    ];
+    return levels.filter(level => level.rate > 0);
 }

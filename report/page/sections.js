@@ -1,5 +1,18 @@
 /* ---- the figures at the top ---- */
 
+/* How many times as fast the second path is: the ratio of medians, and two standard errors of it, where that of
+ * a median is 0.93 spread / sqrt(steps - 1). Nothing where others had the cores. */
+function drawHeadline() {
+    if (paths.length < 2 || paths.some(path => path.step.cores_waited > 0.05)) return;
+    const [before, after] = paths.map(path => path.step), gain = safe(before.ns, after.ns);
+    const error = step => 0.93 * safe(step.spread_ns, step.ns) / Math.sqrt(step.timed - 1);
+    const wide = 2 * Math.hypot(error(before), error(after));
+    const interval = before.timed > 1 && after.timed > 1 && Number.isFinite(wide)
+        ? ` (${(gain * (1 - wide)).toFixed(2)} to ${(gain * (1 + wide)).toFixed(2)} by the steps of this run)` : '';
+    document.querySelector('header').append(
+        node('p', {class: 'headline'}, `${paths[1].label} is ${gain.toFixed(2)} times as fast as ${paths[0].label}${interval}`));
+}
+
 function drawHead() {
     const run = bundle.run;
     const step = paths[0].step.name, part = step === 'step' || step === 'forward pass' ? '' : `, ${step}`;
@@ -14,10 +27,11 @@ function drawHead() {
         const [at, , top1, top5] = path.tables.find(t => t.key === 'validation')?.rows.at(-1) ?? [];
         return Number.isFinite(top1) ? figure(percent(top1), `accuracy after step ${at}, top 5 ${percent(top5)}`) : null;
     };
+    drawHeadline();
     for (const path of paths) {
         const step = path.step,
-              rate = bundle.peaks.measured.flops, work = sum(path.operations, o => o.flops),
-              limit = rate ? safe(work, step.ns / 1e9 * rate) : NaN;
+              {measured, sheet} = bundle.peaks, rate = step.cores_waited > 0.05 ? 0 : sheet.flops || measured.flops,
+              work = sum(path.operations, o => o.flops_needed ?? o.flops), limit = rate ? safe(work, step.ns / 1e9 * rate) : NaN;
         document.querySelector('header').append(node(
             'div', {class: 'figures'},
             figure(time(step.ns),
@@ -25,7 +39,7 @@ function drawHead() {
                        `${time(step.high_ns)}, tracing ${step.timed === 0 ? 'on' : 'off'}`,
                    'first'),
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), `${bundle.run.unit || 'tokens'} a second`),
-            figure(percent(limit), 'of the measured matrix rate (MFU)'),
+            figure(percent(limit), `MFU, of the ${sheet.flops ? 'data sheet' : 'measured rate'}`),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),
             accuracy(path),
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),
@@ -88,7 +102,7 @@ function treeRows(body, o, total, widest) {
     const cells = [
         `${o.place} (${o.form})`, bar(o.ns, o.category), time(o.ns), percent(safe(o.ns, total)),
         digits(o.calls), digits(o.launches), scaled(safe(1e9 * o.flops, o.ns), 'FLOP/s'),
-        scaled(safe(1e9 * o.least_bytes, o.ns), 'B/s'), percent(share(o)), o.source
+        scaled(safe(1e9 * o.least_bytes, o.ns), 'B/s'), percent(o.share_of_limit), o.source
     ];
     const inner = o.inside.map(
         p => node('tr', {hidden: ''},

@@ -16,7 +16,8 @@ static void compare(const Bundle *before, const Bundle *after, const DiffLimit *
     static FILE *nowhere;
     int exceeded;
     if (!nowhere) nowhere = fopen("/dev/null", "w");
-    Status status = diff_bundles(before, after, limit, limits, nowhere, &exceeded);
+    const DiffSide sides[2] = {{before, 1}, {after, 1}};
+    Status status = diff_bundles(sides, limit, limits, nowhere, &exceeded);
     must(!status || status_code(status) == ERROR_USAGE);
     must(exceeded >= 0 && exceeded <= limits * FORM_COUNT);
     status_free(status);

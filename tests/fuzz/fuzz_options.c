@@ -30,7 +30,7 @@ static void go_on(void) {
     OptionSet set;
     char *folder;
     open_options(true, &o, &set);
-    Status status = train_options_resume(&o, &set, &folder);
+    Status status = train_options_resume(&o, &set, true, &folder);
     must(!*o.log && !*o.hash_trace && !*o.tensorboard && !*o.out && !*o.config && !*o.profiling.out);
     must(!o.train_tokenizer && !o.profiling.sweep && !o.force);
     status_free(status);

@@ -12,6 +12,7 @@ typedef struct {
     const char *name;
     Category category;
     int64_t ns;
+    Arithmetic arithmetic;
 } SamplePrimitive;
 
 typedef struct {
@@ -24,49 +25,53 @@ typedef struct {
 } SampleOperation;
 
 #define MATRIX(name, ns)                                                                                     \
-    { name, CATEGORY_MATRIX, ns }
+    { name, CATEGORY_MATRIX, ns, ARITHMETIC_PLAIN }
 #define ATTENTION(name, ns)                                                                                  \
-    { name, CATEGORY_ATTENTION, ns }
+    { name, CATEGORY_ATTENTION, ns, ARITHMETIC_PLAIN }
+#define SOFTMAX(name, ns)                                                                                    \
+    { name, CATEGORY_ATTENTION, ns, ARITHMETIC_SOFTMAX }
 #define ELEMENTWISE(name, ns)                                                                                \
-    { name, CATEGORY_ELEMENTWISE, ns }
+    { name, CATEGORY_ELEMENTWISE, ns, ARITHMETIC_PLAIN }
 #define OPTIMIZER(name, ns)                                                                                  \
-    { name, CATEGORY_OPTIMIZER, ns }
+    { name, CATEGORY_OPTIMIZER, ns, ARITHMETIC_PLAIN }
 
 static const SampleOperation operations[] = {
     {"mlp.expand",
      OP_LINEAR,
      PASS_FORWARD,
      CATEGORY_MATRIX,
-     {8e9, 2e6, 0},
-     {MATRIX("product", 80000), ELEMENTWISE("bias add", 20000), {"GELU", CATEGORY_ACTIVATION, 20000}},
+     {.flops = 8e9, .bytes = 2e6, .needed = 8e9},
+     {MATRIX("product", 80000),
+      ELEMENTWISE("bias add", 20000),
+      {"GELU", CATEGORY_ACTIVATION, 20000, ARITHMETIC_EXPONENTIAL}},
      {MATRIX("product, bias, GELU", 90000)}},
     {"attention",
      OP_ATTENTION,
      PASS_FORWARD,
      CATEGORY_ATTENTION,
-     {2e9, 1e6, 0},
-     {MATRIX("score product", 30000), ELEMENTWISE("scale", 15000), ATTENTION("softmax max", 20000),
-      ATTENTION("softmax exp", 20000), ATTENTION("softmax divide", 20000), MATRIX("value product", 30000)},
+     {.flops = 2e9, .bytes = 1e6, .needed = 2e9},
+     {MATRIX("score product", 30000), ELEMENTWISE("scale", 15000), SOFTMAX("softmax max", 20000),
+      SOFTMAX("exponentials", 20000), SOFTMAX("softmax divide", 20000), MATRIX("value product", 30000)},
      {ATTENTION("flash forward", 40000)}},
     {"attention",
      OP_ATTENTION,
      PASS_BACKWARD,
      CATEGORY_ATTENTION,
-     {5e9, 2e6, 0},
-     {MATRIX("value gradient", 50000), ATTENTION("softmax gradient", 60000), MATRIX("key gradient", 50000)},
+     {.flops = 5e9, .bytes = 2e6, .needed = 5e9},
+     {MATRIX("value gradient", 50000), SOFTMAX("gradient of scores", 60000), MATRIX("key gradient", 50000)},
      {ATTENTION("flash backward", 100000)}},
     {"mlp.expand",
      OP_LINEAR,
      PASS_BACKWARD,
      CATEGORY_MATRIX,
-     {16e9, 4e6, 0},
+     {.flops = 16e9, .bytes = 4e6, .needed = 16e9},
      {MATRIX("weight gradient", 90000), MATRIX("input gradient", 90000)},
      {MATRIX("weight gradient", 90000), MATRIX("input gradient", 90000)}},
     {"adamw",
      OP_ADAMW,
      PASS_UPDATE,
      CATEGORY_OPTIMIZER,
-     {1e6, 8e6, 0},
+     {.flops = 1e6, .bytes = 8e6, .needed = 1e6},
      {OPTIMIZER("first moment", 30000), OPTIMIZER("second moment", 30000), OPTIMIZER("update", 30000)},
      {OPTIMIZER("update", 40000)}},
 };
@@ -103,6 +108,7 @@ static void add_primitive(Maker *m, const SampleOperation *o, const SamplePrimit
     e.call = above->call;
     e.layer = 0;
     e.category = p->category;
+    e.arithmetic = p->arithmetic;
     e.source = above->source;
     e.end = m->host + HOST_NS;
     int64_t primitive = add(m, e);
@@ -176,8 +182,8 @@ static void describe(Trace *t) {
     run->model = trace_name(t, "tiny");
     run->dtype = trace_name(t, "bf16");
     run->window = trace_name(t, "steps 0 to 2");
-    run->measured = (Peaks){100e12, 1e12, 0};
-    run->sheet = (Peaks){200e12, 2e12, 0};
+    run->measured = (Peaks){.flops = 100e12, .bandwidth = 1e12};
+    run->sheet = (Peaks){.flops = 200e12, .bandwidth = 2e12};
     run->batch = 4;
     run->seq = 32;
     run->accum = 1;

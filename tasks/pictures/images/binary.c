@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "tasks/pictures/images/images_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -52,6 +53,15 @@ static Status open_file(const char *path, gzFile *file, int64_t *most) {
     file_unmap(&map);
     *file = gzopen(path, "rb");
     return *file ? OK : fail_file("open", path);
+}
+
+/* Names the classes "0", "1", ... */
+static void number_classes(ImageSource *s, int64_t classes) {
+    char name[24];
+    while (s->classes < classes) {
+        int length = snprintf(name, sizeof name, "%lld", (long long)s->classes);
+        images_add_class(s, name, length);
+    }
 }
 
 /* ---- IDX ---- */
@@ -115,7 +125,7 @@ static Status read_labels(const char *path, ImageSource *s) {
         if (labels[i] > most) most = labels[i];
     }
     memory_free(labels);
-    if (!status) images_number_classes(s, most + 1);
+    if (!status) number_classes(s, most + 1);
     return status;
 }
 
@@ -182,7 +192,7 @@ static Status name_classes(const char *path, const char *file, int64_t classes, 
         if (width) images_add_class(s, line, (int64_t)width);
         line += width + (line[width] != 0);
     }
-    images_number_classes(s, classes);
+    number_classes(s, classes);
     memory_free(text);
     memory_free(names);
     memory_free(folder);

@@ -1,24 +1,10 @@
 #include "base/directories.h"
 #include "base/memory.h"
 #include "tasks/pictures/images/images_internal.h"
+#include "tasks/pictures/images/labels.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- classes ---- */
-
-void images_add_class(ImageSource *s, const char *name, int64_t length) {
-    s->class_names = memory_grow(s->class_names, &s->class_room, s->classes + 1, sizeof *s->class_names);
-    s->class_names[s->classes++] = memory_text_slice(name, (size_t)length);
-}
-
-void images_number_classes(ImageSource *s, int64_t classes) {
-    char name[24];
-    while (s->classes < classes) {
-        int length = snprintf(name, sizeof name, "%lld", (long long)s->classes);
-        images_add_class(s, name, length);
-    }
-}
 
 /* ---- opening ---- */
 
@@ -91,7 +77,8 @@ Status images_open(const char *path, ImagePart part, const char *cache, ImageSou
     if (status)
         images_close(s);
     else
-        *source = s;
+        labels_tell_apart(s->class_names, s->classes);
+    *source = status ? NULL : s;
     return status;
 }
 

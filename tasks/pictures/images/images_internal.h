@@ -4,6 +4,7 @@
 #include "tasks/pictures/images/images.h"
 
 #include "base/files.h"
+#include "base/memory.h"
 
 /* The files of a folder. */
 typedef struct {
@@ -34,8 +35,10 @@ CHECKED Status images_open_unnamed(const char *path, ImageSource *source);
 CHECKED Status images_open_idx(const char *path, ImageSource *source); // a file of pictures
 CHECKED Status images_open_cifar(const PathList *files, bool fine, ImageSource *source);
 
-void images_add_class(ImageSource *source, const char *name, int64_t length);
-void images_number_classes(ImageSource *source, int64_t classes); // names them "0", "1", ...
+static inline void images_add_class(ImageSource *s, const char *name, int64_t length) {
+    s->class_names = memory_grow(s->class_names, &s->class_room, s->classes + 1, sizeof *s->class_names);
+    s->class_names[s->classes++] = memory_text_slice(name, (size_t)length);
+}
 
 /* Whether a file's name says that it is a picture. */
 bool images_is_picture(const char *name);

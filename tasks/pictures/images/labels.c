@@ -2,7 +2,7 @@
 
 #include "base/files.h"
 #include "base/json_read.h"
-#include "base/memory.h"
+#include "base/tables.h"
 #include "base/utf8.h"
 
 #include <inttypes.h>
@@ -11,11 +11,32 @@
 
 enum { FILE_LIMIT = 16 << 20 /* bytes */ };
 
-/* A copy that a terminal shows: names come from strangers' folders. */
-static char *tamed(const char *name) {
-    char *copy = memory_text(name);
-    utf8_tame(copy, (int64_t)strlen(copy), false);
-    return copy;
+/* The names that are taken, each with the number that its next namesake tries. */
+typedef struct {
+    char *key;
+    int64_t value;
+} Taken;
+
+/* `name`, or `name (2)`, `name (3)`, ... where that is taken. Frees `name`. */
+static char *untaken(char *name, Taken **taken) {
+    if (shgeti(*taken, name) < 0) return name;
+    size_t room = strlen(name) + LABEL_TEXT;
+    char *numbered = memory_allocate(room);
+    do snprintf(numbered, room, "%s (%" PRId64 ")", name, shget(*taken, name)++);
+    while (shgeti(*taken, numbered) >= 0);
+    memory_free(name);
+    return numbered;
+}
+
+void labels_tell_apart(char **names, int64_t count) {
+    Taken *taken = NULL;
+    sh_new_strdup(taken);
+    for (int64_t i = 0; i < count; i++) {
+        utf8_tame(names[i], (int64_t)strlen(names[i]), false);
+        names[i] = untaken(names[i], &taken);
+        shput(taken, names[i], 2);
+    }
+    shfree(taken);
 }
 
 static Status read_names(const json_t *object, const char *path, Labels *labels) {
@@ -29,8 +50,9 @@ static Status read_names(const json_t *object, const char *path, Labels *labels)
         if (!name)
             return fail(ERROR_FORMAT, "%s: \"id2label\" names %" PRId64 " classes, but none is \"%s\"", path,
                         count, key);
-        labels->names[i] = tamed(name);
+        labels->names[i] = memory_text(name);
     }
+    labels_tell_apart(labels->names, count);
     return OK;
 }
 
@@ -61,7 +83,7 @@ void labels_set(Labels *labels, const char *const *names, int64_t count) {
     labels_free(labels);
     labels->names = memory_array((size_t)count, sizeof *labels->names);
     labels->count = count;
-    for (int64_t i = 0; i < count; i++) labels->names[i] = tamed(names[i]);
+    for (int64_t i = 0; i < count; i++) labels->names[i] = memory_text(names[i]);
 }
 
 void labels_free(Labels *labels) {

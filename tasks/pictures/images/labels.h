@@ -10,8 +10,11 @@ typedef struct {
     int64_t count; // 0: nobody has named them
 } Labels;
 
-/* None where the file names none. What a terminal would obey becomes '?'. ERROR_FORMAT says what is
- * malformed. */
+/* Makes names from a stranger's file fit for a terminal and for a file that finds a class by its name: what a
+ * terminal would obey becomes '?', and of equal names the second becomes "name (2)". May replace names[i]. */
+void labels_tell_apart(char **names, int64_t count);
+
+/* None where the file names none; told apart. ERROR_FORMAT says what is malformed. */
 CHECKED Status labels_read(const char *folder, Labels *labels);
 /* Copies of the names. */
 void labels_set(Labels *labels, const char *const *names, int64_t count);
