@@ -15,10 +15,10 @@ void arena_restart_peak(Arena *arena) {
 
 Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
     int64_t count = shape_count(shape);
-    size_t bytes, padded;
+    size_t bytes = 0, padded;
     size_t behind = (arena->canaries ? (size_t)ARENA_CANARY_BYTES : 0) + ARENA_ALIGNMENT - 1;
-    if (count < 0 || __builtin_mul_overflow((size_t)count, dtype_size(dtype), &bytes) ||
-        __builtin_add_overflow(bytes, behind, &padded))
+    if (count < 0 || __builtin_mul_overflow((size_t)count, dtype_bytes(dtype, 2), &bytes) ||
+        __builtin_add_overflow(bytes /= 2, behind, &padded))
         return fail(ERROR_MEMORY, "tensor %s is too large to address; use a smaller model, batch or sequence",
                     name);
     padded = padded / ARENA_ALIGNMENT * ARENA_ALIGNMENT;

@@ -6,13 +6,18 @@
 
 size_t dtype_size(Dtype dtype) {
     static const size_t sizes[DTYPE_COUNT] = {
-        [F32] = 4, [F64] = 8, [BF16] = 2, [I32] = 4, [U8] = 1, [E4M3] = 1};
+        [F32] = 4, [F64] = 8, [BF16] = 2, [I32] = 4, [U8] = 1, [E4M3] = 1, [I8] = 1};
     return sizes[dtype];
+}
+
+size_t dtype_bytes(Dtype dtype, int64_t count) {
+    return dtype == I4 ? (size_t)count / 2 : (size_t)count * dtype_size(dtype);
 }
 
 const char *dtype_name(Dtype dtype) {
     static const char *const names[DTYPE_COUNT] = {
-        [F32] = "fp32", [F64] = "fp64", [BF16] = "bf16", [I32] = "i32", [U8] = "u8", [E4M3] = "e4m3"};
+        [F32] = "fp32", [F64] = "fp64",  [BF16] = "bf16", [I32] = "i32",
+        [U8] = "u8",    [E4M3] = "e4m3", [I8] = "int8",   [I4] = "int4"};
     return names[dtype];
 }
 
@@ -25,16 +30,19 @@ int64_t shape_count(Shape shape) {
 }
 
 Tensor tensor_view(void *data, Dtype dtype, Shape shape) {
-    return (Tensor){data, dtype, shape, shape.rank ? shape.d[shape.rank - 1] : 0};
+    return (Tensor){data, dtype, shape, shape.rank ? shape.d[shape.rank - 1] : 0, NULL};
 }
 
 /* As a number: while measuring, data is an offset from NULL. */
 static void *element(Tensor t, int64_t i) {
-    return (void *)((uintptr_t)t.data + (size_t)i * dtype_size(t.dtype));
+    return (void *)((uintptr_t)t.data + dtype_bytes(t.dtype, i));
 }
 
 Tensor tensor_elements(Tensor t, int64_t first, Shape shape) {
-    return tensor_view(element(t, first), t.dtype, shape);
+    Tensor view = tensor_view(element(t, first), t.dtype, shape);
+    if (dtype_grouped(t.dtype))
+        view.scales = (void *)((uintptr_t)t.scales + dtype_bytes(BF16, first / GROUP));
+    return view;
 }
 
 Tensor tensor_columns(Tensor t, int64_t first, int64_t count) {
@@ -46,7 +54,7 @@ Tensor tensor_columns(Tensor t, int64_t first, int64_t count) {
 
 Tensor tensor_reshape(Tensor t, Shape shape) {
     assert(tensor_dense(t) && shape_count(shape) == tensor_count(t));
-    return tensor_view(t.data, t.dtype, shape);
+    return tensor_elements(t, 0, shape);
 }
 
 int64_t tensor_count(Tensor t) {
@@ -64,5 +72,6 @@ bool tensor_dense(Tensor t) {
 }
 
 size_t tensor_bytes(Tensor t) {
-    return (size_t)tensor_count(t) * dtype_size(t.dtype);
+    const int64_t count = tensor_count(t);
+    return dtype_bytes(t.dtype, count) + (t.scales ? dtype_bytes(BF16, count / GROUP) : 0);
 }

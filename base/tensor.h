@@ -8,7 +8,7 @@
 
 __BEGIN_DECLS
 
-typedef enum { F32, F64, BF16, I32, U8, E4M3, DTYPE_COUNT } Dtype;
+typedef enum { F32, F64, BF16, I32, U8, E4M3, I8, I4, DTYPE_COUNT } Dtype;
 
 typedef struct {
     int rank;     // 0: no tensor at all
@@ -20,10 +20,18 @@ typedef struct {
     Dtype dtype;
     Shape shape;
     int64_t stride; // elements from one row (last axis) to the next; d[rank - 1] when dense
+    void *scales;   // (elements / GROUP) bf16 of I8 and I4, in the same memory; else NULL
 } Tensor;
 
-size_t dtype_size(Dtype dtype);      // bytes
-const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32", "u8", "e4m3"
+size_t dtype_size(Dtype dtype); // bytes; 0 for I4, of which a byte holds two
+size_t dtype_bytes(Dtype dtype, int64_t count);
+const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32", "u8", "e4m3", "int8", "int4"
+
+/* I8 and I4 are integers by groups (base/groups.h). A dimension of a row is a multiple of GROUP. */
+enum { GROUP = 32 };
+static inline bool dtype_grouped(Dtype dtype) {
+    return dtype == I8 || dtype == I4;
+}
 
 /* Of the statistics, losses and parameter gradients of tensors of this dtype: fp32, or fp64 for fp64. */
 static inline Dtype dtype_wide(Dtype dtype) {
@@ -67,6 +75,6 @@ static inline int64_t tensor_width(Tensor t) {
 int64_t tensor_count(Tensor t);
 int64_t tensor_rows(Tensor t); // product of all axes but the last
 bool tensor_dense(Tensor t);
-size_t tensor_bytes(Tensor t); // bytes of the elements, gaps between rows not counted
+size_t tensor_bytes(Tensor t); // bytes of the elements and their scales, gaps between rows not counted
 
 __END_DECLS

@@ -54,6 +54,8 @@ static bool finite_at(const void *bytes, Dtype dtype, int64_t i) {
     case BF16: return (((const uint16_t *)bytes)[i] & 0x7F80) != 0x7F80;
     case I32:
     case U8:
+    case I8:
+    case I4:
     case DTYPE_COUNT: return true;
     }
     return true;

@@ -172,3 +172,11 @@ Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shap
 Status take_missing(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
     return tensor_empty(*tensor) ? take(ctx, arena, name, dtype, shape, tensor) : OK;
 }
+
+Status take_groups(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
+    Tensor scales;
+    TRY(take(ctx, arena, name, dtype, shape, tensor));
+    TRY(take(ctx, arena, "scales", BF16, shape1(shape_count(shape) / GROUP), &scales));
+    tensor->scales = scales.data;
+    return OK;
+}

@@ -19,6 +19,10 @@ CHECKED Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Sh
 CHECKED Status take_missing(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape,
                             Tensor *tensor);
 
+/* Takes integers by groups (base/groups.h) and their scales. */
+CHECKED Status take_groups(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape,
+                           Tensor *tensor);
+
 static inline TorchName torch_none(void) {
     const TorchName none = {NULL, false};
     return none;

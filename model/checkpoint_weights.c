@@ -349,8 +349,10 @@ static Status check_loaded(const SafetensorsEntry *entry, const float *values, i
     return fail(ERROR_FORMAT, "tensor '%.80s' has a value that is not finite in fp32", entry->name);
 }
 
-static Status write_values(Ctx *ctx, const Parameters *p, int64_t first, int64_t count, const float *values) {
-    TRY(values_write(ctx, p->weight, first, count, values));
+/* `first` counts from the beginning of the flat space. */
+static Status write_values(Ctx *ctx, const Parameters *p, const ParameterInfo *info, int64_t first,
+                           int64_t count, const float *values) {
+    TRY(values_write(ctx, info->parameter->weight, first - info->offset, count, values));
     return tensor_empty(p->master) ? OK : values_write(ctx, shards_whole(p, p->master), first, count, values);
 }
 
@@ -365,7 +367,7 @@ static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, 
         TRY(check_loaded(entry, staging->chunk, held));
         /* The vocabulary's padding rows are zeros. */
         memset(staging->chunk + held, 0, (size_t)(n - held) * sizeof(float));
-        TRY(write_values(ctx, p, piece->offset + first, n, staging->chunk));
+        TRY(write_values(ctx, p, info, piece->offset + first, n, staging->chunk));
     }
     return OK;
 }

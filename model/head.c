@@ -59,8 +59,10 @@ Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets 
         TRY(transform(ctx, p, x, &h->transform, &h->norm));
         x = h->norm.y;
     }
+    Tensor weight;
+    TRY(dequantize_values(ctx, p->head.weight, x.dtype, &weight));
     h->loss = (Loss){.hidden = x,
-                     .weight = p->head.weight,
+                     .weight = weight,
                      .bias = p->head_bias.weight,
                      .targets = tensor_reshape(t->targets, shape1(tensor_rows(x))),
                      .vocab = p->config.vocab,

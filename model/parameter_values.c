@@ -1,6 +1,7 @@
 #include "model/parameter_values.h"
 
 #include "base/bfloat16.h"
+#include "base/groups.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "model/shards.h"
@@ -43,8 +44,53 @@ static Status take_training(Ctx *ctx, Parameters *p) {
     return take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays);
 }
 
+/* ---- weights by groups ---- */
+
+static bool in_block(const Parameters *p, const ParameterInfo *info) {
+    const int stack = info->group - p->stack.first_group, encoder = info->group - p->encoder.first_group;
+    return (stack >= 1 && stack <= p->config.layers) || (encoder >= 1 && encoder <= p->config.encoder_layers);
+}
+
+/* A matrix whose rows are not of whole groups stays as it is. */
+static Dtype weight_dtype(const Ctx *ctx, const Parameters *p, const ParameterInfo *info) {
+    if (info->shape.rank != 2 || info->shape.d[1] % GROUP) return ctx->dtype;
+    return in_block(p, info) ? p->packed : info->parameter == &p->head ? I8 : ctx->dtype;
+}
+
+static Status take_weight(Ctx *ctx, const char *name, Dtype dtype, Shape shape, Tensor *weight) {
+    if (dtype_grouped(dtype)) return take_groups(ctx, ARENA_PARAMETERS, name, dtype, shape, weight);
+    TRY(take(ctx, ARENA_PARAMETERS, name, dtype, shape, weight));
+    return ctx->measuring ? OK : ctx->device->fill(ctx->device, weight->data, 0, tensor_bytes(*weight));
+}
+
+static Status take_by_groups(Ctx *ctx, Parameters *p) {
+    for (int i = 0; i < p->count; i++) {
+        const ParameterInfo *info = &p->info[i];
+        TRY(take_weight(ctx, info->name, weight_dtype(ctx, p, info), info->shape, &info->parameter->weight));
+    }
+    if (p->config.tied_tables) p->encoder.token = p->stack.token;
+    if (!p->config.tied_head) return OK;
+    p->head = p->stack.token;
+    const Shape shape = p->head.weight.shape;
+    return shape.d[1] % GROUP ? OK : take_weight(ctx, "head", I8, shape, &p->head.weight);
+}
+
+Status parameters_copy_head(Ctx *ctx, Parameters *p) {
+    const Tensor table = p->stack.token.weight, head = p->head.weight;
+    if (!p->config.tied_head || !dtype_grouped(head.dtype)) return OK;
+    const int64_t count = tensor_count(table);
+    OWNED float *values = memory_array(STAGING, sizeof *values);
+    for (int64_t first = 0; first < count; first += STAGING) {
+        const int64_t n = count - first < STAGING ? count - first : STAGING;
+        TRY(values_read(ctx, table, first, n, values));
+        TRY(values_write(ctx, head, first, n, values));
+    }
+    return OK;
+}
+
 Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     Tensor weights;
+    if (dtype_grouped(p->packed)) return take_by_groups(ctx, p);
     TRY(take(ctx, ARENA_PARAMETERS, "weights", ctx->dtype, shape1(p->padded), &weights));
     p->weight = tensor_view(weights.data, ctx->dtype, shape1(p->size));
     if (training) TRY(take_training(ctx, p));
@@ -98,7 +144,7 @@ Status parameters_initialize(Ctx *ctx, Parameters *p, uint64_t seed) {
 
 Status parameter_write(Ctx *ctx, Parameters *p, int i, const float *values) {
     const ParameterInfo *info = &p->info[i];
-    TRY(values_write(ctx, part(p->weight, info), 0, info->count, values));
+    TRY(values_write(ctx, info->parameter->weight, 0, info->count, values));
     if (tensor_empty(p->master)) return OK;
     return values_write(ctx, part(shards_whole(p, p->master), info), 0, info->count, values);
 }
@@ -125,9 +171,19 @@ Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *valu
     return status;
 }
 
+static Status write_groups(Ctx *ctx, Tensor t, const float *values) {
+    const int64_t count = tensor_count(t);
+    OWNED void *codes = memory_array(dtype_bytes(t.dtype, count), 1);
+    OWNED uint16_t *scales = memory_array((size_t)(count / GROUP), sizeof *scales);
+    groups_quantize(t.dtype, values, count, codes, scales);
+    TRY(ctx->device->upload(ctx->device, t.data, codes, dtype_bytes(t.dtype, count)));
+    return ctx->device->upload(ctx->device, t.scales, scales, dtype_bytes(BF16, count / GROUP));
+}
+
 Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values) {
     Device *device = ctx->device;
     assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
+    if (dtype_grouped(t.dtype)) return write_groups(ctx, tensor_elements(t, first, shape1(count)), values);
     if (t.dtype == F32)
         return device->upload(device, element(t, first), values, (size_t)count * sizeof(float));
     void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));

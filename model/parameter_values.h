@@ -9,6 +9,10 @@
  * gradients, moments and, for bf16, master weights. */
 CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
 
+/* With `packed` a head that is tied to the token table has a copy of the table by groups: made here, once the weights are
+ * there. */
+CHECKED Status parameters_copy_head(Ctx *ctx, Parameters *parameters);
+
 /* N(0, init_std), norms 1, biases 0; GPT-2's projections into the residual stream divided by sqrt(2 * layers)
  * (Radford et al. 2019, section 2.3). With init_std 0 matrices have the variance 2 / (in + out) (Glorot,
  * Bengio 2010, eq. 16) and tables 1 / C, which the embedding's scale makes 1. A pure function of the seed and
@@ -19,7 +23,7 @@ CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t 
  * master weight, that one in shards_whole, whence shards_keep takes it after the last (model/shards.h). */
 CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const float *values);
 
-/* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
+/* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory; or to whole groups of I8 or I4. */
 CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
 CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
 

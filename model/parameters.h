@@ -90,8 +90,11 @@ typedef struct {
     bool sharded;            // master, m and v hold this rank's shard alone
     ParameterRange *buckets; // (group_count) what ranks exchange at once: parameters_share
     int64_t padded;          // elements that the weights and gradients have memory for
-    Tensor weight, gradient, master, m, v; // flat, (size), but for a shard's; the last four may be empty
-    Tensor sums;                           // (padded + parameters_tail) gradients, then the tail
+    Dtype
+        packed; // I8 or I4: in inference the matrices of blocks are integers by groups, the head's I8; else F32
+    /* Flat, (size), but for a shard's; the last four may be empty. With `packed` weight is, too. */
+    Tensor weight, gradient, master, m, v;
+    Tensor sums;     // (padded + parameters_tail) gradients, then the tail
     Tensor arrivals; // (ranks - 1, padded / ranks) the others' gradients of this rank's parts; may be empty
     Tensor finished; // the same of the micro-batches before; empty with one in a step
     Tensor scales;   // (count, OPERANDS) fp32, empty without training

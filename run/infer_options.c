@@ -14,6 +14,8 @@ static const Option first[] = {
     TOKENIZER_ROW,
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random"},
     COMPUTE_ROWS,
+    {CHOICE("weights", "float|int8|int4", weights),
+     .doc = "of the blocks' matrices; with int4 the head has int8: fewer bytes to read, less exact"},
 
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
@@ -55,6 +57,13 @@ static const InferOptions defaults = {
 
 const OptionTable infer_options_first = {first, sizeof first / sizeof *first, &defaults, sizeof defaults};
 const OptionTable infer_options_last = {last, sizeof last / sizeof *last, NULL, 0};
+
+Status infer_options_packed(const InferOptions *o, Backend backend, Dtype *packed) {
+    static const Dtype dtypes[] = {[WEIGHTS_FLOAT] = F32, [WEIGHTS_INT8] = I8, [WEIGHTS_INT4] = I4};
+    *packed = dtypes[o->weights];
+    if (o->weights == WEIGHTS_FLOAT || backend == BACKEND_CPU) return OK;
+    return fail(ERROR_USAGE, "--weights=%s runs on the CPU only; add --device=cpu", dtype_name(*packed));
+}
 
 Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     TRY(compute_options_check(&o->compute));

@@ -4,11 +4,14 @@
 #include "run/compute_options.h"
 #include "run/profiling_options.h"
 
+typedef enum { WEIGHTS_FLOAT, WEIGHTS_INT8, WEIGHTS_INT4 } WeightsChoice;
+
 /* Texts are never NULL; "" means not given. Lists are empty when not given. */
 typedef struct {
     const char *model;     // a preset, or a folder that holds a model
     const char *tokenizer; // "bytes" or a folder; "": what suits the model
     ComputeOptions compute;
+    WeightsChoice weights;
     int64_t seed;
     int64_t batch, seq;               // seq 0: the context
     OptionList batch_sizes, seq_lens; // sweeps, in place of batch and seq
@@ -29,6 +32,9 @@ extern const OptionTable infer_options_first, infer_options_last;
 /* Reads the command line and the --config file into a set that has these tables, and fills in what depends on
  * other options; the rest as train_options_read. */
 CHECKED Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done);
+
+/* What Session.packed is. ERROR_USAGE where the backend has no kernels for it. */
+CHECKED Status infer_options_packed(const InferOptions *options, Backend backend, Dtype *packed);
 
 /* The contradictions, as ERROR_USAGE, but for those in the options of tasks. A pure function. */
 CHECKED Status infer_options_check(const InferOptions *options, const OptionSet *set);

@@ -6,7 +6,9 @@ Status runner_open(const Session *s, Ctx *ctx, Transformer *model) {
     ctx->tf32 = s->tf32;
     ctx->fuses = s->fuses;
     ctx->graphs = s->graphs;
-    return transformer_open(&s->config, model);
+    TRY(transformer_open(&s->config, model));
+    model->parameters.packed = s->packed;
+    return OK;
 }
 
 static Status measure(const Runner *r, uint32_t fuses) {

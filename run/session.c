@@ -294,7 +294,8 @@ Status session_scale(Session *s, int64_t side) {
 
 Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t seed) {
     if (!s->folder || s->config.new_head) TRY(parameters_initialize(ctx, parameters, seed));
-    return s->folder ? checkpoint_load(ctx, s->folder, parameters) : OK;
+    if (s->folder) TRY(checkpoint_load(ctx, s->folder, parameters));
+    return parameters_copy_head(ctx, parameters);
 }
 
 const char *session_model_name(const Session *s) {

@@ -14,6 +14,7 @@ typedef struct {
     bool bf16_fast; // it is faster than fp32: on a GPU, and on a CPU whose instructions multiply it faster
     uint32_t fuses;
     bool graphs;
+    Dtype packed; // of weights in inference: I8 or I4 by groups; F32: as dtype says (model/parameters.h)
     Config config;
     char *folder;         // that the model comes from; NULL for a preset
     char *name;           // of the folder, as a terminal may show it

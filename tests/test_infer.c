@@ -66,7 +66,7 @@ static void test_tamed_names(void **state) {
         "infer --model='e\033[31m' --device=cpu --batch=1 --repeats=1 --peaks=0",
         "infer --model='e\033[31m' --device=cpu --batch=1 --peaks=0 --profile",
         "infer --model='e\033[31m' --device=cpu --eval='e\033[31m/v\033[31m.csv'",
-        "train --resume='e\033[31m/step-00000200' --steps=201 --data='e\033[31m/v\033[31m.csv'"};
+        "train --resume='e\033[31m/step-00000200' --steps=201 --force --data='e\033[31m/v\033[31m.csv'"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         const Ran *ran = program_succeeds(*state, "%s", commands[i]);
         assert_null(strchr(ran->output, '\033'));

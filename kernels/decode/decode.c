@@ -15,10 +15,17 @@ static Status check_norm(const Decode *d, const char *name, const DecodeAffine *
     return check_dense(OPERATION_NAME, name, a->bias, type, 1, width);
 }
 
+/* A weight of the tokens' dtype, or by groups. */
+static Status check_matrix(const Decode *d, const char *name, Tensor weight, int64_t out, int64_t in) {
+    TRY(check_present(OPERATION_NAME, name, weight));
+    Dtype type = dtype_grouped(weight.dtype) ? weight.dtype : d->token.dtype;
+    return check_dense(OPERATION_NAME, name, weight, type, out, in);
+}
+
 static Status check_linear(const Decode *d, const char *name, const DecodeAffine *a, int64_t out,
                            int64_t in) {
     Dtype type = d->token.dtype;
-    TRY(check_dense(OPERATION_NAME, name, a->weight, type, out, in));
+    TRY(check_matrix(d, name, a->weight, out, in));
     if (rms(d) && tensor_empty(a->bias)) return OK;
     return check_dense(OPERATION_NAME, name, a->bias, type, 1, out);
 }
@@ -107,7 +114,7 @@ static Status check(const Ctx *ctx, const Decode *d) {
     TRY(check_positions(d));
     if (!d->norm_after || !tensor_empty(d->final_norm.weight))
         TRY(check_norm(d, "final norm", &d->final_norm, C));
-    TRY(check_dense(OPERATION_NAME, "head", d->head, type, vocab, C));
+    TRY(check_matrix(d, "head", d->head, vocab, C));
     if (!tensor_empty(d->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", d->past_on_device, I32, 1, 1));
     if (!tensor_empty(d->memory_length))
@@ -116,11 +123,17 @@ static Status check(const Ctx *ctx, const Decode *d) {
 }
 
 typedef struct {
-    double weights, other, flops; // elements that are read or written; FLOPs but for the weights' products
+    double weights, bytes; // of the matrices
+    double other, flops;   // elements besides that are read or written; FLOPs but for the weights' products
 } Count;
 
+static void count_matrix(Tensor weight, Count *c) {
+    c->weights += (double)tensor_count(weight);
+    c->bytes += (double)tensor_bytes(weight);
+}
+
 static void count_linear(const DecodeAffine *a, Count *c) {
-    c->weights += (double)tensor_count(a->weight);
+    count_matrix(a->weight, c);
     c->other += (double)tensor_count(a->bias);
 }
 
@@ -133,7 +146,8 @@ static void count_attention(const Decode *d, const DecodeLayer *l, double rows, 
 /* Every weight is read once, and of the caches the rows that are there. */
 static Work work_of(const Decode *d) {
     double C = (double)tensor_width(d->token), size = (double)dtype_size(d->token.dtype);
-    Count count = {.weights = (double)tensor_count(d->head), .other = 3 * C};
+    Count count = {.other = 3 * C};
+    count_matrix(d->head, &count);
     for (int64_t i = 0; i < d->layer_count; i++) {
         const DecodeLayer *l = &d->layers[i];
         int norms = 2;
@@ -153,7 +167,7 @@ static Work work_of(const Decode *d) {
         count.flops += (rms(d) ? 5 : 9) * norms * C + 8 * (double)tensor_width(l->contract.weight);
     }
     return (Work){.flops = count.flops + 2 * count.weights,
-                  .bytes = size * (count.weights + count.other) + (double)tensor_bytes(d->logits)};
+                  .bytes = count.bytes + size * count.other + (double)tensor_bytes(d->logits)};
 }
 
 /* Whether the fused form runs: where all that it replaces would, and it has kernels for the decoder. */
@@ -166,6 +180,7 @@ static bool fused(const Ctx *ctx, const Decode *d) {
                                tensor_width(l->projection.weight) / d->heads,
                                tensor_width(l->contract.weight)};
     if (d->norm_after && !tensor_empty(d->final_norm.weight)) return false;
+    if (dtype_grouped(l->qkv.weight.dtype) || dtype_grouped(d->head.dtype)) return false;
     return decode_cuda_serves && decode_cuda_serves(ctx, &sizes);
 }
 

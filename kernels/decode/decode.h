@@ -31,7 +31,8 @@
  * is asked for it. It has no slot, since each comes through the door for itself. The fused form is CUDA's: a
  * token is bound by reading the weights once, and its kernels do little else (cuda_token.cuh). It runs where
  * the operations would be fused, too, and there are kernels for the decoder; under --fused=fp8 it still
- * multiplies in the weights' own dtype. The caller has checked that the id lies in [0, V). */
+ * multiplies in the weights' own dtype. Matrices and the head may be integers by groups (base/groups.h): then the
+ * naive form runs. The caller has checked that the id lies in [0, V). */
 #pragma once
 
 #include "kernels/linear/linear.h"

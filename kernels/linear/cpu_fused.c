@@ -2,20 +2,21 @@
  * multiply; else the bias is what the product is added to, so it costs no pass, and activations and their
  * derivatives are one vectorized pass. A few rows (decoding) are dot products instead, with everything in one
  * pass over the weights. */
+#include "base/groups.h"
 #include "kernels/gemm/cpu.h"
 #include "kernels/gemm/cpu_blas.h"
+#include "kernels/linear/cpu_groups.h"
 #include "kernels/linear/linear.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
 
 enum {
-    FEW_ROWS = 4, // up to here reading the weights is the whole cost
-    STREAMS = 4,  // of weights that a thread reads side by side,
-    AHEAD = 2048, // bytes of each that it asks for before it needs them
-    BLOCK = 16,   // outputs that a thread finishes at a time
-    SLAB = 256,   // columns of a bias gradient that one thread sums at a time, at most
-    RUN = 128,    // rows summed in fp32 before they are added to the total
-    PIECE = 2048, // elements of an activation that a thread does at a time
+    STREAMS = GROUP_STREAMS, // of weights that a thread reads side by side,
+    AHEAD = 2048,            // bytes of each that it asks for before it needs them
+    BLOCK = 16,              // outputs that a thread finishes at a time
+    SLAB = 256,              // columns of a bias gradient that one thread sums at a time, at most
+    RUN = 128,               // rows summed in fp32 before they are added to the total
+    PIECE = 2048,            // elements of an activation that a thread does at a time
 };
 
 /* pre = bias in every row, plus skip, either of which may be empty: the product then accumulates on top. */
@@ -117,12 +118,15 @@ static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     }
 }
 
-/* sums[s] = x . weights[s]: as many rows of the weights at once, far apart in memory, and what comes after
+/* sums[s] = x . row outputs[s] of weight: as many rows of the weights at once, far apart in memory, and what comes after
  * them is asked for early. One row alone, left to the processor's own prefetching, gets two thirds of this
  * rate in bf16. */
-static void dots(const stored *x, const stored *const weights[STREAMS], int64_t count, float sums[STREAMS]) {
+static void dots(const stored *x, Tensor weight, const int64_t outputs[STREAMS], int64_t count,
+                 float sums[STREAMS]) {
+    const stored *weights[STREAMS];
     Lanes lanes[STREAMS] = {{0}};
     int64_t i = 0;
+    for (int s = 0; s < STREAMS; s++) weights[s] = stored_row(weight, outputs[s]);
     for (; i + PRODUCTS <= count; i += PRODUCTS)
         for (int s = 0; s < STREAMS; s++) {
             __builtin_prefetch((const char *)(weights[s] + i) + AHEAD);
@@ -153,22 +157,36 @@ static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int
         memcpy(float_row(l->y, n) + first, sums, (size_t)count * sizeof(float));
 }
 
-/* Every thread owns outputs, in STREAMS blocks at a time, and reads their weights once for all rows. */
-static void few_rows(Ctx *ctx, const LinearForward *l) {
+/* x in 8 bits by groups, for weights that are: integers multiply faster than what they stand for. */
+static void quantize_rows(Tensor x, Tensor x8) {
+    float room[GROUP];
+    for (int64_t first = 0; first < tensor_count(x); first += GROUP) {
+        for (int i = 0; i < GROUP; i++) room[i] = load(((const stored *)x.data)[first + i]);
+        const Tensor group = tensor_elements(x8, first, shape1(GROUP));
+        groups_quantize(I8, room, GROUP, group.data, group.scales);
+    }
+}
+
+/* Every thread owns outputs, in STREAMS blocks at a time, and reads their weights once for all rows. x8 is x by groups
+ * where the weights are, else empty. */
+static void few_rows(Ctx *ctx, const LinearForward *l, Tensor x8) {
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
     int64_t blocks = (out + BLOCK - 1) / BLOCK, apart = (blocks + STREAMS - 1) / STREAMS;
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t block = 0; block < apart; block++) {
-        float sums[FEW_ROWS][STREAMS][BLOCK];
+        float sums[LINEAR_FEW_ROWS][STREAMS][BLOCK];
         for (int64_t o = 0; o < BLOCK; o++) {
-            const stored *weights[STREAMS];
+            int64_t outputs[STREAMS];
             for (int s = 0; s < STREAMS; s++) {
                 int64_t output = (block + s * apart) * BLOCK + o;
-                weights[s] = stored_row(l->weight, output < out ? output : out - 1);
+                outputs[s] = output < out ? output : out - 1;
             }
             for (int64_t n = 0; n < rows; n++) {
                 float sum[STREAMS];
-                dots(stored_row(l->x, n), weights, in, sum);
+                if (tensor_empty(x8))
+                    dots(stored_row(l->x, n), l->weight, outputs, in, sum);
+                else
+                    group_dots(x8, n, l->weight, outputs, sum);
                 for (int s = 0; s < STREAMS; s++) sums[n][s][o] = sum[s];
             }
         }
@@ -206,8 +224,14 @@ static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product,
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l) {
-    if (tensor_rows(l->x) <= FEW_ROWS) {
-        PRIMITIVE (ctx, "product, bias, activation", MATRIX) few_rows(ctx, l);
+    if (tensor_rows(l->x) <= LINEAR_FEW_ROWS) {
+        Tensor x8 = {0}; // (..., I)
+        if (dtype_grouped(l->weight.dtype))
+            TRY(take_groups(ctx, ARENA_SCRATCH, "x by groups", I8, l->x.shape, &x8));
+        PRIMITIVE (ctx, "product, bias, activation", MATRIX) {
+            if (!tensor_empty(x8)) quantize_rows(l->x, x8);
+            few_rows(ctx, l, x8);
+        }
         return OK;
     }
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;

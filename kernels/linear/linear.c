@@ -59,7 +59,7 @@ static Tensor columns_of(Tensor t, int part, int parts) {
 /* ---- products of 8 bits ---- */
 
 static bool in_fp8(const Ctx *ctx, const LinearForward *l) {
-    return l->fp8 && ctx->fuses & FUSE_FP8;
+    return l->fp8 && ctx->fuses & FUSE_FP8 && !dtype_grouped(l->weight.dtype);
 }
 
 bool linear_multiplies_fp8(const Ctx *ctx) {
@@ -271,7 +271,9 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
     bool bias = !tensor_empty(l->bias), active = l->activation != ACTIVATION_NONE;
     TRY(check_dense("linear", "x", l->x, type, rows, in));
-    TRY(check_dense("linear", "weight", l->weight, type, out, in));
+    bool grouped = dtype_grouped(l->weight.dtype);
+    TRY(check_dense("linear", "weight", l->weight, grouped ? l->weight.dtype : type, out, in));
+    TRY(check_that("linear", !grouped || !ctx->training, "a weight by groups is for inference only"));
     if (bias) TRY(check_dense("linear", "bias", l->bias, type, 1, out));
     TRY(check_that("linear", l->activation >= 0 && l->activation < ACTIVATION_COUNT,
                    "the activation is a known one"));
@@ -315,10 +317,26 @@ static Status run_forward(Ctx *ctx, const LinearForward *l) {
     return op_run(ctx, &call);
 }
 
+/* Whether the form that runs has kernels for a weight by groups. */
+static bool reads_groups(const Ctx *ctx, const LinearForward *l) {
+    return ctx->device->backend == BACKEND_CPU && tensor_rows(l->x) <= LINEAR_FEW_ROWS &&
+           op_form(ctx, OP_LINEAR, l->x.dtype) == FORM_FUSED;
+}
+
+static Status run_dequantized(Ctx *ctx, const LinearForward *l) {
+    LinearForward plain = *l;
+    const ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
+    TRY(dequantize_values(ctx, l->weight, l->x.dtype, &plain.weight));
+    TRY(run_forward(ctx, &plain));
+    arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
+    return OK;
+}
+
 Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
     TRY(take_outputs(ctx, l, saved));
     TRY(check_forward(ctx, l));
     if (tensor_rows(l->x) == 0) return OK;
+    if (dtype_grouped(l->weight.dtype) && !reads_groups(ctx, l)) return run_dequantized(ctx, l);
     if (!in_fp8(ctx, l)) return run_forward(ctx, l);
     LinearForward cast;
     ArenaMark mark;

@@ -40,10 +40,14 @@
  * With `fp8`, and under --fused=fp8, products read x, weight and dpre rounded to e4m3 (kernels/cast/cast.h), in the
  * forward pass and in both gradients; dbias sums dpre as it is. Where the GPU multiplies e4m3, a layer that `may_defer`
  * leaves its activation, and the slope, to the casts that read them: y then has a shape and no memory, and its reader's
- * backward pass returns the gradient of y. That is told to nobody: `dy_is_dpre` and `input` are given as ever. */
+ * backward pass returns the gradient of y. The caller gives `dy_is_dpre` and `input` as ever.
+ *
+ * A weight by groups stands for its values (kernels/dequantize). For a few rows the CPU's fused form also rounds x to 8
+ * bits by groups, so that it multiplies integers; every other form makes the values first. */
 #pragma once
 
 #include "kernels/cast/cast.h"
+#include "kernels/dequantize/dequantize.h"
 #include "kernels/gemm/gemm.h"
 
 __BEGIN_DECLS
@@ -64,11 +68,14 @@ static inline bool activation_gated(Activation activation) {
     return activation == ACTIVATION_SWIGLU;
 }
 
-/* What a product in 8 bits reads: rows of `scales` and `seen`. */
+/* A product in 8 bits reads these operands: they are the rows of `scales` and `seen`. */
 typedef enum { OPERAND_X, OPERAND_WEIGHT, OPERAND_DPRE, OPERANDS } Operand;
 
-/* All have one dtype, but for the logits: y may be fp32 where x is bf16, without bias, activation and
- * skip. */
+/* Up to here reading the weights is the whole cost, and forms may have kernels of their own. */
+enum { LINEAR_FEW_ROWS = 4 };
+
+/* All have one dtype, but for a weight by groups (base/groups.h), which is for inference, and the logits: y may be fp32
+ * where x is bf16, without bias, activation and skip. */
 typedef struct LinearForward {
     Tensor x;      // (..., I)
     Tensor weight; // (O, I)
