@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* What `sent` bytes take on the link; not a number where that is unknown. */
+/* Seconds for `sent` bytes on the link; NaN if the rate is unknown. */
 static double link_seconds(const Peaks *peaks, double sent) {
     return sent <= 0 ? 0 : peaks->link > 0 ? sent / peaks->link : NAN;
 }

@@ -1,5 +1,5 @@
-/* terms: the words in which the runtime writes of its work, and the reader of its profiles reads: in which
- * form and pass and phase of a step something runs, what kind of work it is, and how much. */
+/* terms: names shared by the runtime, which records its work, and the reader of profiles: form, pass,
+ * phase, category, and amount of work. */
 #pragma once
 
 #include <sys/cdefs.h>
@@ -25,8 +25,8 @@ typedef enum {
     CATEGORY_COUNT
 } Category;
 
-/* What ranks do together. A scatter and a spread only begin, and a sum adds what has come: no rank waits in those
- * for another. */
+/* Collective operations. SCATTER and SPREAD only start copies, and SUM adds what has arrived: no rank
+ * waits for another in them. */
 typedef enum {
     TRAFFIC_NONE,
     TRAFFIC_ALL_REDUCE,
@@ -38,11 +38,11 @@ typedef enum {
     TRAFFIC_COUNT
 } Traffic;
 
-/* The least work that a contract demands, whatever the form: what a perfect kernel would do. */
+/* The work that a contract demands, whatever the form: a lower bound for every kernel. */
 typedef struct {
     double flops; // 2 for a multiply-add; causal attention counts its triangle
     double bytes; // each input read once, each output written once
-    double sent;  // that must leave this rank for the others
+    double sent;  // bytes that must be sent to other ranks
 } Work;
 
 const char *form_name(Form form);
