@@ -36,7 +36,7 @@ static Status write_state(Ctx *ctx, const char *folder, const Parameters *parame
     return training_state_save(ctx, path, parameters, state);
 }
 
-/* What the other ranks have to do with it: tensors of the files that rank 0 opens. */
+/* The part of ranks other than 0: they write tensors to the files that rank 0 opens. */
 static Status write_tensors(Ctx *ctx, const Parameters *parameters, const TrainingState *state) {
     TRY(weights_save(ctx, weights_name, parameters));
     return state ? training_state_save(ctx, state_name, parameters, state) : OK;
@@ -59,11 +59,11 @@ Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const
     TRY(directory_stage(folder, &stage));
     Status status = write_folder(ctx, stage, config, parameters, tokenizer, state);
     if (!status) status = directory_publish(stage, folder);
-    if (status) status_free(directory_remove(stage)); /* the first error is the one to report */
+    if (status) status_free(directory_remove(stage)); // the first error is reported
     return status;
 }
 
-/* How pictures become the model's. Where the folder does not say, they are scaled to its size. */
+/* Reads how pictures are preprocessed. By default they are scaled to the model's size. */
 static Status read_processor(const char *folder, Config *c) {
     bool found;
     ImageProcessor *p = &c->processor;
@@ -107,7 +107,7 @@ char *checkpoint_step_folder(const char *out, int64_t step) {
     return path_join(out, name);
 }
 
-/* The step of ".../step-00000100" followed by `ending`, or -1. */
+/* The step in ".../step-00000100" followed by `ending`, or -1. */
 static int64_t step_of(const char *path, const char *ending) {
     const char *name = path_name(path);
     if (strncmp(name, "step-", 5) != 0) return -1;
@@ -128,7 +128,7 @@ static Status holds(const char *folder, const char *name, bool *there) {
     return OK;
 }
 
-/* An error is no answer: what cannot be seen may be whole. */
+/* Whether a step folder is complete. A folder that cannot be read is an error, because it may be complete. */
 static Status complete(const char *folder, bool *whole) {
     TRY(holds(folder, config_name, whole));
     if (!*whole) return OK;
@@ -141,7 +141,7 @@ static int later_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* All entries of a run's folder, its steps before everything else; none where there is no folder. */
+/* All entries of a run's folder, latest step first, then everything else; empty without a folder. */
 static Status list_later_first(const char *out, PathList *list) {
     PathKind kind;
     *list = (PathList){0};
@@ -175,7 +175,7 @@ static Status verify_tokenizer(const char *folder) {
     return OK;
 }
 
-/* ERROR_FORMAT where the folder's files are there but not what was saved. */
+/* ERROR_FORMAT if a file does not match its digests. */
 static Status verify(const char *folder) {
     OWNED char *path = path_join(folder, state_name);
     CLOSED_BY(safetensors_release) Safetensors *weights = NULL;
@@ -219,8 +219,8 @@ Status checkpoint_latest_whole(const char *out, char **folder, PathList *passed)
     return status;
 }
 
-/* Is it what an interrupted directory_publish left of a step folder? An old folder is removed only where the
- * new one has taken its place. */
+/* Whether a path is a leftover of an interrupted directory_publish. An old folder counts only if the new
+ * one has replaced it. */
 static Status is_leftover(const char *out, const char *path, bool *leftover) {
     *leftover = step_of(path, ".tmp") >= 0;
     int64_t step = step_of(path, ".old");
@@ -274,14 +274,15 @@ Status checkpoint_remove_after(const char *out, int64_t step) {
 
 /* ---- a file by all ranks ---- */
 
-/* One safetensors file written by all ranks on rank 0's host: each writes whole tensors, as many bytes as the
- * others where the tensors' sizes allow it, and so knows their digests. */
+/* One safetensors file written by all ranks on rank 0's host. Each rank writes whole tensors, about equal
+ * numbers of bytes, so that it can compute their digests. */
 
 static Rendezvous *ranks_of(const Parameters *p) {
     return p->shards && p->ranks > 1 ? p->shards->comm->rendezvous : NULL;
 }
 
-/* Entry i goes to the writer in whose part of all bytes its middle lies. `writes` (size) of each rank. */
+/* Assigns each entry to the writer whose share of all bytes contains the entry's middle. `writes` (size)
+ * marks the ranks that write. */
 static void share_out(RankFile *f, const char *writes, int size, const SafetensorsEntry *entries) {
     int writers = 0;
     OWNED int *ranks = memory_array((size_t)size, sizeof *ranks);
@@ -290,7 +291,7 @@ static void share_out(RankFile *f, const char *writes, int size, const Safetenso
         if (writes[rank]) ranks[writers++] = rank;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < f->count; i++) {
-            double elements = 1; // and never no bytes in all
+            double elements = 1; // avoids a total of zero
             for (int axis = 0; axis < entries[i].rank; axis++) elements *= (double)entries[i].d[axis];
             if (pass) f->owner[i] = ranks[(int)((before + elements / 2) / total * writers)];
             if (pass) before += elements;
@@ -298,7 +299,7 @@ static void share_out(RankFile *f, const char *writes, int size, const Safetenso
         }
 }
 
-/* Where rank 0's writer has opened the file; collective. */
+/* Collective: announces where rank 0's writer has opened the file. */
 static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char path[PATH_MAX], int64_t *base) {
     typedef struct {
         char path[PATH_MAX];
@@ -309,7 +310,8 @@ static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char pa
     if (writer) {
         const SafetensorsShare share = safetensors_writer_share(writer);
         mine.base = share.base;
-        if (share.path && !realpath(share.path, mine.path)) *mine.path = 0; // others may stand elsewhere
+        if (share.path && !realpath(share.path, mine.path))
+            *mine.path = 0; // other ranks may have another working directory
     }
     TRY(rendezvous_gather(r, &mine, sizeof mine, all));
     memcpy(path, all[0].path, PATH_MAX);
@@ -317,8 +319,8 @@ static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char pa
     return OK;
 }
 
-/* Who can open the file on rank 0's host writes. From elsewhere it might be another, or of a file system that
- * rank 0 cannot flush. */
+/* Ranks that can open the file on rank 0's host write to it. On another host the path might lead to
+ * another file, or to a file system that rank 0 cannot flush. */
 static Status join(RankFile *f, Rendezvous *r, const SafetensorsEntry *entries) {
     char path[PATH_MAX], can = r->rank == 0;
     OWNED char *all = memory_allocate((size_t)r->size);
@@ -357,7 +359,7 @@ bool rank_file_mine(RankFile *f, int64_t entry) {
     return true;
 }
 
-/* Rank 0 hears what the others have written. */
+/* Rank 0 collects the digests of the other ranks' tensors. */
 static Status take_digests(const RankFile *f) {
     OWNED uint64_t *own = memory_array((size_t)f->count + 1, sizeof *own);
     OWNED uint64_t *all = memory_array((size_t)(f->count + 1) * (size_t)f->ranks->size, sizeof *all);

@@ -1,4 +1,4 @@
-/* training_state.safetensors: moments as tensors, everything else as metadata. */
+/* training_state.safetensors: moments as tensors, all other state as metadata. */
 #include "base/bfloat16.h"
 #include "base/files.h"
 #include "base/memory.h"
@@ -43,18 +43,18 @@ static void print_member(const TrainingState *state, int i, char *text, size_t s
     switch (members[i].type) {
     case MEMBER_COUNT: snprintf(text, size, "%" PRId64, *(const int64_t *)place); break;
     case MEMBER_SEED: snprintf(text, size, "%" PRIu64, *(const uint64_t *)place); break;
-    case MEMBER_REAL: snprintf(text, size, "%.17g", *(const double *)place); break; /* exact */
+    case MEMBER_REAL: snprintf(text, size, "%.17g", *(const double *)place); break; // 17 digits are exact
     case MEMBER_TEXT: snprintf(text, size, "%s", (const char *)place); break;
     }
 }
 
-static const int64_t COUNT_MOST = INT64_MAX / 2; // a run that goes on counts on
+static const int64_t COUNT_MOST = INT64_MAX / 2; // leaves room to continue counting
 
 static Status parse_member(const char *path, const char *text, int i, TrainingState *state) {
     void *place = (char *)state + members[i].offset;
     char *end = NULL;
     errno = 0;
-    bool digits = text && text[0] >= '0' && text[0] <= '9'; /* strtoll would pass over blanks */
+    bool digits = text && text[0] >= '0' && text[0] <= '9'; // strtoll would skip blanks
     switch (members[i].type) {
     case MEMBER_COUNT:
         if (digits) *(int64_t *)place = strtoll(text, &end, 10);
@@ -113,8 +113,8 @@ static Tensor moments(const Parameters *p, int moment) {
     return moment ? p->v : p->m;
 }
 
-/* Others can come of gradients whose squares overflow only. AdamW takes the second moment's root: one step
- * would spoil the model. */
+/* Refuses invalid second moments. Overflowing squares of gradients can produce them, and AdamW's square
+ * root would spoil the model within one step. */
 static Status check_moment(ErrorCode code, const char *path, const char *name, const float *values,
                            int64_t count) {
     float least = *name == 'v' ? 0 : -FLT_MAX;
@@ -125,7 +125,7 @@ static Status check_moment(ErrorCode code, const char *path, const char *name, c
     return OK;
 }
 
-/* What is narrow in memory is narrow in the file, and exact. */
+/* Values stored in bf16 in memory are written as bf16, which is exact. */
 static Status append_moment(SafetensorsWriter *writer, Dtype dtype, const float *values, int64_t count) {
     uint16_t narrow[4096];
     const int64_t most = sizeof narrow / sizeof *narrow;
@@ -138,7 +138,7 @@ static Status append_moment(SafetensorsWriter *writer, Dtype dtype, const float 
     return OK;
 }
 
-/* Of those that this rank writes. */
+/* Saves the moments that this rank writes. */
 static Status save_moment(Ctx *ctx, const char *path, RankFile *file, const Parameters *p, int moment,
                           Tensor whole, float *chunk) {
     for (int i = 0; i < p->count; i++) {
@@ -179,7 +179,8 @@ Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, cons
     TRY(open_file(path, p, state, &file));
     for (int moment = 0; moment < 2; moment++) {
         Tensor whole;
-        Status collected = shards_collect(ctx, p, moments(p, moment), &whole); // also after an error: all do
+        Status collected =
+            shards_collect(ctx, p, moments(p, moment), &whole); // collective, also after an error
         if (!status && !collected) status = save_moment(ctx, path, &file, p, moment, whole, chunk);
         if (status)
             status_free(collected);
@@ -215,7 +216,7 @@ static Status load_moment(Ctx *ctx, const char *path, const SafetensorsEntry *en
     return OK;
 }
 
-/* Checks all before it loads any. */
+/* Checks all moments before it loads any. */
 static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, Parameters *p, float *chunk) {
     if (safetensors_count(file) != 2 * (int64_t)p->count)
         return fail(ERROR_FORMAT, "%s holds %lld tensors, but this model's moments are %d", path,
