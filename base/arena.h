@@ -1,6 +1,5 @@
-/* arena: tensors laid one after another in one block that somebody else allocated. While `base` is NULL an
- * arena only counts, so that a first run of the program's own code, with nothing computed, is the memory
- * plan. */
+/* arena: tensors laid out one after another in a block that the caller allocated. While `base` is NULL an
+ * arena only counts; a first run of the program with nothing computed thus yields the memory plan. */
 #pragma once
 
 #include "base/status.h"
@@ -13,7 +12,7 @@ enum { ARENA_ALIGNMENT = 256, ARENA_CANARY_BYTES = 256, ARENA_CANARY_BYTE = 0xC5
 typedef struct {
     char name[ARENA_NAME_BYTES]; // "block.3.attention.lse"
     size_t offset, bytes;
-    int kind; // as its taker says: ArenaKind, kernels/ctx.h
+    int kind; // ArenaKind of kernels/ctx.h
 } ArenaEntry;
 
 typedef struct {
@@ -21,11 +20,11 @@ typedef struct {
     char *base;          // NULL: counting only
     size_t capacity;     // bytes at base
     size_t used, peak;   // bytes, alignment and canaries included
-    bool canaries;       // leave ARENA_CANARY_BYTES behind every tensor
-    ArenaEntry *entries; // what lies in [0, used), in order
+    bool canaries;       // write ARENA_CANARY_BYTES behind every tensor
+    ArenaEntry *entries; // the tensors in [0, used), in order
     int count;
     int64_t room;
-    ArenaEntry *at_peak; // what lay there when `used` was largest
+    ArenaEntry *at_peak; // the tensors when `used` was largest
     int at_peak_count;
     int64_t at_peak_room;
 } Arena;
@@ -35,18 +34,18 @@ typedef struct {
     int count;
 } ArenaMark;
 
-/* Takes the next tensor. ERROR_MEMORY when the arena's capacity does not suffice or the size overflows. The
- * memory is not cleared. While counting, the tensor's data is an offset that must not be followed. */
+/* Takes the next tensor. Returns ERROR_MEMORY if the capacity does not suffice or the size overflows. The
+ * memory is not cleared. While counting, the tensor's data is an offset that must not be dereferenced. */
 CHECKED Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
 
-/* Forgets the peak: from now on it is that of what lies there now and of what follows. */
+/* Resets the peak to the current contents. */
 void arena_restart_peak(Arena *arena);
 
-/* Gives back what was taken since the mark. */
+/* Releases everything taken since the mark. */
 ArenaMark arena_mark(const Arena *arena);
 void arena_release(Arena *arena, ArenaMark mark);
 
-/* Frees the bookkeeping; the memory at base stays its owner's. */
+/* Frees the bookkeeping. The caller still owns the memory at base. */
 void arena_close(Arena *arena);
 
 __END_DECLS

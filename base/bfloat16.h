@@ -1,12 +1,12 @@
-/* bfloat16: the upper half of an fp32, rounded to nearest, ties to even; or stochastically, by 16 random
- * bits: up with the probability of its lower half, so that the mean over the bits is the value itself (but
- * the largest numbers, which would become infinite, are cut off). A NaN stays a NaN. */
+/* bfloat16: the upper half of an fp32. Rounding is to nearest, ties to even, or stochastic by 16 random
+ * bits: up with a probability proportional to the discarded half, so that the expected value is exact.
+ * Stochastic rounding never rounds up to infinity. A NaN stays a NaN. */
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
-/* One in memory: a struct, so that no arithmetic is done on its bits by mistake. */
+/* A bfloat16 in memory. A struct prevents arithmetic on its bits by mistake. */
 typedef struct {
     uint16_t bits;
 } bf16;

@@ -1,4 +1,4 @@
-/* checked: sizes that come from outside are multiplied and added here, never bare. True means overflow. */
+/* checked: multiplication and addition of sizes from outside. The functions return true on overflow. */
 #pragma once
 
 #include <stdbool.h>

@@ -8,22 +8,23 @@
 #include <time.h>
 #include <unistd.h>
 
-/* About 150 us of today's pause instruction: longer than from one operation to the next, for where the cores
- * are free (with a third of it translation by a small model takes 1.7 times as long), and too short to take
- * much from others where they are not. */
+/* Spin for about 150 us. That is longer than the gap between two operations: with a third of it,
+ * translation by a small model takes 1.7 times as long. It is short enough to leave cores to other
+ * programs. */
 static const char *const SPINS = "3000";
 
 void cores_share(char **argv) {
     char program[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
-    ssize_t length =
-        readlink("/proc/self/exe", program, sizeof program - 1); // not the link: it would name the process
+    ssize_t length = readlink("/proc/self/exe", program,
+                              sizeof program - 1); // not the link, whose name would become the process's name
     if (length <= 0 || setenv("GOMP_SPINCOUNT", SPINS, 1) != 0) return;
     program[length] = 0;
-    execv(program, argv); // where it fails, as after the file is gone, the program goes on as it is
+    execv(program,
+          argv); // if it fails, for example because the file is gone, the program continues unchanged
 }
 
-/* Adds a thread's times: "ran waited slices", in nanoseconds. */
+/* Adds a thread's "ran waited slices", in nanoseconds. */
 static void add_thread(const char *thread, CoreTimes *times) {
     char path[PATH_MAX];
     double ran, waited;

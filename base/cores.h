@@ -1,13 +1,12 @@
-/* cores: how a program shares the processor's cores with others. */
+/* cores: sharing the processor's cores with other programs. */
 #pragma once
 
-/* OpenMP's threads wait for work without leaving their core, for milliseconds, unless the environment says
- * otherwise when the program starts; where others want the cores, a step then takes many times as long.
- * Starts the program anew with a short wait, unless the environment says how to wait. The first thing that
- * main does. */
+/* Restarts the program with a short OpenMP spin time, unless the environment sets one. By default OpenMP's
+ * threads spin for milliseconds while they wait, which slows a step down many times when other programs
+ * need the cores. Call it first in main. */
 void cores_share(char **argv);
 
-/* What this process's threads did up to a moment, in seconds. */
+/* CPU time of this process's threads, in seconds. */
 typedef struct {
     double ran, waited; // on a core; ready to run, but for want of a core not running
     double others; // that cores worked for others than this process, other machines of the host among them
@@ -19,10 +18,10 @@ CoreTimes cores_read(void);
  * had: not for each other. 0 where the system does not tell. */
 double cores_waited(CoreTimes since);
 
-/* A larger share than this, and times are the other programs' as much as this one's. */
+/* Above this share, times depend as much on other programs as on this one. */
 #define CORES_SHARED 0.05
 
-/* The warning for such a share, a sentence of one line; "" for a smaller one. */
+/* A one-line warning for such a share; "" below it. */
 typedef struct {
     char text[160];
 } CoresWarning;

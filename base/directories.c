@@ -119,7 +119,7 @@ char *path_in_cache(const char *name, bool make) {
 
 /* ---- publishing a folder ---- */
 
-/* `target` without trailing slashes, and `ending` behind it. */
+/* `target` without trailing slashes, followed by `ending`. */
 static char *path_beside(const char *target, const char *ending) {
     size_t length = strlen(target), room = length + strlen(ending) + 1;
     while (length > 1 && target[length - 1] == '/') length--;
@@ -156,7 +156,7 @@ static int flush_entry(const char *path, const struct stat *about, int type, str
     return failed ? -1 : 0;
 }
 
-/* The first of its name, or the fallback where two folders cannot be exchanged at once. */
+/* Exchanges the folders atomically; if the file system cannot, renames twice. */
 static Status replace_folder(const char *stage, const char *target, const char *old) {
     PathKind kind;
     TRY(path_kind(target, &kind));

@@ -1,44 +1,43 @@
-/* directories: what makes, lists, locks, removes and replaces folders. Errors are those of base/files.h. */
+/* directories: create, list, lock, remove and replace folders. Errors are those of base/files.h. */
 #pragma once
 
 #include "base/files.h"
 
 __BEGIN_DECLS
 
-/* Every entry of a folder, with the folder before it, sorted bytewise; hidden entries are left out. */
+/* Lists the entries of a folder as paths, sorted bytewise, without hidden ones. */
 CHECKED Status directory_list(const char *folder, PathList *list);
 
-/* With its parents, each flushed to disk; one that exists is fine. */
+/* Creates a folder and its parents, each flushed to disk. An existing folder is fine. */
 CHECKED Status directory_make(const char *folder);
 
-/* Takes a folder for this process until it closes `lock`: ERROR_FILE if another holds it. A file system that
- * knows no locks refuses nobody. */
+/* Locks a folder for this process until it closes `lock`. ERROR_FILE if another process holds the lock.
+ * Succeeds on file systems without locks. */
 CHECKED Status directory_lock(const char *folder, int *lock);
-/* Whether the name still leads to the folder that was locked. */
+/* Whether the path still names the folder that was locked. */
 CHECKED Status directory_held(const char *folder, int lock, bool *held);
 
-/* Removes a file or a folder with all below it, not following symbolic links. What is missing is fine. */
+/* Removes a file or a folder with its contents, without following symbolic links. A missing one is fine. */
 CHECKED Status directory_remove(const char *folder);
 
-/* Removes the temporary files that killed writers (base/files.h) left in a folder, which must be this
- * process's alone. A folder that is missing is fine. */
+/* Removes temporary files (base/files.h) that killed processes left in a folder, which no other process
+ * may be using. A missing folder is fine. */
 CHECKED Status directory_clean(const char *folder);
 
-/* Removes a folder that others look for, under the name `folder`.tmp: killed at any time, `folder` is whole
- * or gone. */
+/* Removes a folder that other processes read, by renaming it to `folder`.tmp first. If killed at any time,
+ * `folder` is whole or gone. */
 CHECKED Status directory_discard(const char *folder);
 
-/* Replaces a folder as a whole. `directory_stage` makes an empty folder beside `target`, named `target`.tmp
- * (one that an interrupted process left is emptied), and gives its path. When all is written,
- * `directory_publish` flushes every file and folder in it to disk, exchanges it with `target`, at once where
- * the file system can, and removes the old one. Killed at any time, `target` is the old folder or the new
- * one. (Where exchanging is not supported the old one is for an instant named `target`.old instead.) One
- * process at a time may publish the same target. To give up, directory_remove the stage. */
+/* Replaces a folder atomically. `directory_stage` creates an empty folder `target`.tmp, or empties a
+ * leftover one, and returns its path. `directory_publish` flushes every file and folder in it, exchanges
+ * it with `target`, and removes the old one. If killed at any time, `target` is the old folder or the new
+ * one. (File systems that cannot exchange two names have the old folder under `target`.old for an
+ * instant.) Only one process may publish to a target at a time. To cancel, directory_remove the stage. */
 CHECKED Status directory_stage(const char *target, char **stage);
 CHECKED Status directory_publish(const char *stage, const char *target);
 
-/* The path of a file in the user's cache, $XDG_CACHE_HOME/fusebox or ~/.cache/fusebox, which the caller
- * frees; `make` makes the folder. NULL when there is nowhere to keep one. */
+/* The path of a file in the user's cache, $XDG_CACHE_HOME/fusebox or ~/.cache/fusebox. The caller frees
+ * it. `make` creates the folder. NULL if there is no cache folder. */
 char *path_in_cache(const char *name, bool make);
 
 __END_DECLS

@@ -23,7 +23,7 @@ Status fail_file(const char *doing, const char *path) {
 
 Status file_map(const char *path, FileMap *map) {
     *map = (FileMap){(const uint8_t *)"", 0};
-    /* Without waiting: a pipe that nobody writes to is no regular file either. */
+    /* Non-blocking, because opening a pipe without a writer would block. */
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return fail_file("open", path);
     struct stat about;
@@ -48,8 +48,9 @@ void file_unmap(FileMap *map) {
     *map = (FileMap){0};
 }
 
-/* A stranger's folder may hold a link to the terminal, or to a pipe that this process itself holds open: to
- * read it would wait for ever. What the user names, such as /dev/stdin, is read, and so is a pipe. */
+/* A model folder from a stranger may contain a link to the terminal or to a pipe that this process holds
+ * open, and reading it would block forever. Paths that the user names, such as /dev/stdin, and pipes are
+ * read. */
 static Status refuse_device(int descriptor, const char *path) {
     struct stat about, named;
     if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0) return OK;
@@ -58,7 +59,8 @@ static Status refuse_device(int descriptor, const char *path) {
     return fail(ERROR_FILE, "%s is a device, or a link to one or to a pipe, which is not read", path);
 }
 
-/* Reads `descriptor` to its end into a growing buffer; one byte beyond `limit` proves the file too long. */
+/* Reads `descriptor` to its end into a growing buffer. Reading limit + 1 bytes detects a file that is too
+ * long. */
 static Status read_all(int descriptor, const char *path, int64_t limit, char **text, int64_t *length) {
     enum { LEAST_READ = 1 << 16 };
     int64_t used = 0, room = 0;
@@ -86,11 +88,10 @@ static Status read_all(int descriptor, const char *path, int64_t limit, char **t
 Status file_read(const char *path, int64_t limit, char **text, int64_t *length) {
     *text = NULL;
     *length = 0;
-    /* Without waiting for somebody to open the other end of a pipe, which would be forever in a stranger's
-     * folder. */
+    /* Non-blocking, because a pipe in a stranger's folder may have no writer. */
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return fail_file("open", path);
-    if (fcntl(descriptor, F_SETFL, O_RDONLY) != 0) { /* but for what is to come through it */
+    if (fcntl(descriptor, F_SETFL, O_RDONLY) != 0) { // reads from the pipe block again
         Status failed = fail_file("open", path);
         close(descriptor);
         return failed;
@@ -104,10 +105,10 @@ Status file_read(const char *path, int64_t limit, char **text, int64_t *length) 
 /* ---- writing ---- */
 
 struct FileWriter {
-    char *path, *temporary; // `temporary` is NULL for a device or a pipe, which no file may replace
+    char *path, *temporary; // NULL for a device or a pipe, which is written directly
     int descriptor;
     int64_t length; // bytes appended
-    bool joined;    // the temporary file is another writer's
+    bool joined;    // another writer owns the temporary file
 };
 
 /* The folder that holds `path`. */
@@ -122,7 +123,7 @@ Status path_flush(const char *path) {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return fail_file("open", path);
     Status status = OK;
-    /* Some file systems cannot flush folders (EINVAL): nothing more can be done there. */
+    // some file systems cannot flush folders (EINVAL), and offer no alternative
     if (fsync(descriptor) != 0 && errno != EINVAL) status = fail_file("flush", path);
     close(descriptor);
     return status;
@@ -136,7 +137,7 @@ Status path_flush_parent(const char *path) {
 static Status create_temporary(FileWriter *w) {
     size_t room = strlen(w->path) + 32;
     w->temporary = memory_allocate(room);
-    /* The process id keeps two processes that write the same file apart, the number two threads of one. */
+    /* The process id separates processes that write the same file; the number separates threads. */
     for (int attempt = 0; attempt < 1000; attempt++) {
         snprintf(w->temporary, room, "%s.tmp.%ld.%d", w->path, (long)getpid(), attempt);
         w->descriptor = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -153,7 +154,9 @@ static Status open_output(FileWriter *w, const char *path) {
     w->path = memory_text(link ? target : path);
     if (stat(w->path, &about) != 0 || S_ISREG(about.st_mode) || S_ISDIR(about.st_mode))
         return create_temporary(w);
-    w->descriptor = open(path, O_WRONLY | O_CLOEXEC); // by the name given: that of a pipe's end leads nowhere
+    w->descriptor =
+        open(path,
+             O_WRONLY | O_CLOEXEC); // by the given name, because the resolved name of a pipe cannot be opened
     return w->descriptor < 0 ? fail_file("open", path) : OK;
 }
 
@@ -168,7 +171,7 @@ Status file_writer_open(const char *path, FileWriter **writer) {
     return status;
 }
 
-/* At `offset`, or where a device or a pipe stands. */
+/* Writes at `offset`; a device or a pipe is written sequentially. */
 static Status write_all(FileWriter *w, int64_t offset, const void *data, int64_t bytes) {
     const char *from = data;
     for (int64_t at = 0; at < bytes;) {
@@ -238,7 +241,7 @@ Status file_writer_close(FileWriter *writer) {
     } else {
         status = path_flush_parent(writer->path);
     }
-    file_writer_abandon(writer); /* removes the temporary file, where it has not become `path` */
+    file_writer_abandon(writer); // removes the temporary file unless it was renamed to `path`
     return status;
 }
 

@@ -1,18 +1,19 @@
-/* float8: e4m3, a number in 8 bits: a sign, an exponent of 4 bits with a bias of 7, a fraction of 3. It has no infinity:
- * its largest number is 448, and the code with all bits set behind the sign is NaN (Micikevicius et al. 2022, "FP8
- * formats for deep learning", table 1). The smallest normal number is 2^-6, the smallest of all 2^-9. */
+/* float8: e4m3, an 8-bit number with a sign, a 4-bit exponent of bias 7 and a 3-bit fraction (Micikevicius
+ * et al. 2022, "FP8 formats for deep learning", table 1). It has no infinity. The largest number is 448,
+ * the smallest normal one 2^-6, the smallest one 2^-9. All bits set behind the sign is NaN. */
 #pragma once
 
 #include "base/bfloat16.h"
 
 #include <math.h>
 
-/* Rounds to nearest, ties to even. NaN for what is beyond 464, the end of 448's interval. */
+/* Rounds to nearest, ties to even. Above 464, where 448's rounding interval ends, the result is NaN. */
 static inline uint8_t e4m3_from_float(float value) {
     const uint8_t sign = (uint8_t)(bits_of_float(value) >> 24 & 0x80);
     const float magnitude = fabsf(value);
     if (!(magnitude <= 464)) return sign | 0x7F;
-    if (magnitude < 0x1p-6f) // the addition rounds to a multiple of 2^-9, which the lowest bits then count
+    if (magnitude <
+        0x1p-6f) // adding 2^14 rounds to a multiple of 2^-9, and the lowest bits then count these multiples
         return sign | (uint8_t)bits_of_float(magnitude + 0x1p14f);
     const uint32_t bits = bits_of_float(magnitude);
     return sign | (uint8_t)(((bits + 0x7FFFF + (bits >> 20 & 1)) >> 20) - (120 << 3));
@@ -30,8 +31,8 @@ static inline float e4m3_to_float(uint8_t code) {
     return float_of_bits(sign | bits_of_float(magnitude));
 }
 
-/* The largest power of two that brings a magnitude to 448 at most, but 2^117 for smaller ones, so that what is divided by it
- * again is a normal fp32 and bf16. NaN where the magnitude is not finite. */
+/* The largest power of two that scales `magnitude` to at most 448. It is at most 2^117, so that quotients
+ * stay normal in fp32 and bf16. NaN if the magnitude is not finite. */
 static inline float e4m3_scale(float magnitude) {
     const uint32_t bits = bits_of_float(magnitude), exponent = bits >> 23, fraction = bits & 0x7FFFFF;
     if (exponent == 255) return NAN;

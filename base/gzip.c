@@ -5,14 +5,14 @@
 
 #include <zlib.h>
 
-enum { PIECE = 1 << 18, GZIP_WINDOW = 15 + 16, MEMORY_LEVEL = 8 }; // 16 asks for a gzip header
+enum { PIECE = 1 << 18, GZIP_WINDOW = 15 + 16, MEMORY_LEVEL = 8 }; // 16 requests a gzip header
 
 int64_t gzip_most(int64_t bytes) {
     enum { LEAST = 1 << 26, RATIO = 64 };
     return bytes > LEAST / RATIO ? RATIO * bytes : LEAST;
 }
 
-/* Hands zlib the input in pieces that fit its 32-bit counts, and appends what comes out. */
+/* Feeds zlib in pieces that fit its 32-bit counts, and appends the output. */
 static Status deflate_all(z_stream *stream, const unsigned char *data, int64_t bytes, unsigned char *out,
                           FileWriter *writer) {
     int answer = Z_OK;

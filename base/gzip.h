@@ -1,14 +1,14 @@
-/* gzip: a file that is compressed when its name asks for it. */
+/* gzip: reading and writing compressed files. */
 #pragma once
 
 #include "base/status.h"
 
 #include <stdint.h>
 
-/* The most bytes that a file of `bytes`, compressed or not, is read for: what deflates to less than a 64th is
- * neither text nor pictures, but made to fill the memory. */
+/* The limit on the decompressed size of a file of `bytes`. A higher compression ratio than 64 indicates a
+ * decompression bomb. */
 int64_t gzip_most(int64_t bytes);
 
-/* Like file_write, all or nothing; compressed (RFC 1952) when `path` ends in ".gz". The same bytes give
- * the same file: no time and no name go into its header. */
+/* Like file_write, atomic; compressed (RFC 1952) if `path` ends in ".gz". The header has no time and no
+ * name, so equal data gives equal files. */
 CHECKED Status gzip_write(const char *path, const void *data, int64_t bytes);

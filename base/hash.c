@@ -9,7 +9,7 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
 
 uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
     const char *at = data;
-    hash = mix(hash, bytes + 1); /* so that no two parts run into each other */
+    hash = mix(hash, bytes + 1); // separates adjacent parts
     for (; bytes >= 8; bytes -= 8, at += 8) {
         uint64_t word;
         memcpy(&word, at, 8);

@@ -32,11 +32,11 @@ static int64_t *count_of(const Field *field, const void *object) {
 
 static void write_object(JsonWriter *w, const Field *fields, const void *object, int depth);
 
-/* A text's beginning, no longer than it may be. */
+/* Writes a text, truncated to its longest length. */
 static void write_text(JsonWriter *w, const char *text) {
     size_t length = text ? strlen(text) : 0;
     if (length > FIELD_TEXT_BYTES) length = FIELD_TEXT_BYTES;
-    while (length && ((unsigned char)text[length] & 0xC0) == 0x80) length--; // not inside a character
+    while (length && ((unsigned char)text[length] & 0xC0) == 0x80) length--; // do not split a character
     json_write_string(w, text, (int64_t)length);
 }
 

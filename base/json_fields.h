@@ -1,5 +1,5 @@
-/* json_fields: the form of a JSON object, told once as a table of {key, kind, offset}: it is written from
- * a struct by this table, checked, read into the struct, freed and described. A table ends with {0}. */
+/* json_fields: describes a JSON object once, as a table of {key, kind, offset}. The table drives writing
+ * from a struct, checking, reading, freeing and documenting. It ends with {0}. */
 #pragma once
 
 #include "base/json_writer.h"
@@ -7,23 +7,23 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Longer texts are cut where they are written, and refused where they are read. */
+/* Longer texts are truncated when written and refused when read. */
 enum { FIELD_TEXT_BYTES = 4096 };
 
-/* And the type of the struct's member. Numbers are finite. */
+/* The kind of a value, and the type of the struct's member. Numbers are finite. */
 typedef enum {
     FIELD_END,
     FIELD_TEXT,    // char *
-    FIELD_WORD,    // an enum, as a text: its name; one that is not known is read as -1
+    FIELD_WORD,    // an enum by name; an unknown name is read as -1
     FIELD_COUNT,   // int64_t, not negative
     FIELD_MEASURE, // double, not negative
     FIELD_NUMBER,  // double
-    FIELD_PERHAPS, // double, not negative; what is not finite is null
+    FIELD_PERHAPS, // double, not negative; a non-finite value is null
     FIELD_TRUTH,   // bool
     FIELD_OBJECT,  // a struct, by `fields`
     FIELD_LIST,    // a pointer to structs, by `fields`
     FIELD_TEXTS,   // char **
-    FIELD_ITEMS,   // a list that `check`, `write`, `read` and `free` know
+    FIELD_ITEMS,   // a list handled by `check`, `write`, `read` and `free`
 } FieldKind;
 
 typedef struct Field {
@@ -33,18 +33,19 @@ typedef struct Field {
     size_t count;  // of a list's int64_t
     size_t size;   // of a list's structs
     const struct Field *fields;
-    const char *(*word)(int i); // the name of an enum's value; NULL behind the last
+    const char *(*word)(int i); // the name of an enum's value; NULL after the last
     Status (*check)(const json_t *item, const char *where);
-    /* Of items, for the struct that has them: read after the fields before them, and what was checked. */
+    /* For FIELD_ITEMS, called with the struct that contains the list. Reading follows the check and the
+     * fields before. */
     void (*write)(JsonWriter *writer, const void *object);
     void (*read)(const json_t *items, void *object);
     void (*free)(void *object);
-    bool flat;     // a list without lines of its own
-    bool ready;    // the member is a char * of JSON text, which is written as it is and not read
-    bool optional; // where it is absent a count is read as -1, all else as zero
+    bool flat;     // print the list on one line
+    bool ready;    // the member is JSON text, written verbatim and not read
+    bool optional; // may be absent: a count is then read as -1, anything else as zero
 } Field;
 
-/* Entries of a table: FIELD(TEXT, "label", BundlePath, label); a list `rows` of structs has its count in
+/* Table entries: FIELD(TEXT, "label", BundlePath, label). A list `rows` of structs has its count in
  * rows_count. */
 #define FIELD(kind_, key_, type, member)                                                                     \
     { .key = key_, .kind = FIELD_##kind_, .offset = offsetof(type, member) }
@@ -60,20 +61,19 @@ typedef struct Field {
         .count = offsetof(type, member##_count), .size = sizeof *((type *)0)->member, .fields = fields_      \
     }
 
-/* Writes the object, a list's objects and large members on lines of their own. */
+/* Writes the object. Objects in lists and large members start a new line. */
 void fields_write(JsonWriter *writer, const Field *fields, const void *object);
 
-/* Each key is there with a value of its kind; keys that the table does not know are fine. ERROR_FORMAT
- * with where the first fault is: "paths[0].step.ns: ...". */
+/* Checks that each key has a value of its kind; unknown keys are ignored. ERROR_FORMAT names the first
+ * fault: "paths[0].step.ns: ...". */
 CHECKED Status fields_check(const json_t *object, const Field *fields, const char *where);
 
-/* Reads what has been checked into a struct of zeros. In texts, characters that control terminals become
- * '?'. */
+/* Reads a checked object into a zeroed struct. Terminal control characters in texts become '?'. */
 void fields_read(const json_t *object, const Field *fields, void *to);
 void fields_free(const Field *fields, void *object);
 
-/* The enum's value that `word` gives this name; -1: none. */
+/* The enum value with this name, or -1. */
 int field_word(const char *(*word)(int i), const char *name);
 
-/* The table as a Markdown list. */
+/* Prints the table as a Markdown list. */
 void fields_describe(const Field *fields, FILE *file);

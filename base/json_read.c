@@ -3,9 +3,8 @@
 #include "base/files.h"
 #include "base/memory.h"
 
-/* jansson checks most of its allocations, not all, and says nothing of those that fail: with the project's
- * allocator a shortage ends the program there as anywhere. Nothing of jansson's may come before, hence
- * before main(). */
+/* jansson does not check all of its allocations. The project's allocator ends the program when memory runs
+ * out. It must be installed before any call of jansson, hence before main(). */
 static void *allocate(size_t bytes) {
     return memory_resize(NULL, bytes);
 }

@@ -21,8 +21,8 @@ static void append_text(JsonWriter *w, const char *text) {
     append(w, text, strlen(text));
 }
 
-/* A comma is due after a value: whenever the text ends neither in an opening bracket nor in a colon nor in a
- * comma. Strings end in their quote, so no string's content is mistaken for one of these. */
+/* Writes a comma after a value: unless the text ends in an opening bracket, a colon or a comma. Strings
+ * end in a quote, so their contents cannot be mistaken for one of these. */
 static void separate(JsonWriter *w) {
     size_t end = w->length;
     while (end && (w->text[end - 1] == ' ' || w->text[end - 1] == '\n')) end--;

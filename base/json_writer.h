@@ -1,4 +1,4 @@
-/* json_writer: builds JSON text in memory. What is written is always valid JSON, whatever the values are. */
+/* json_writer: builds JSON text in memory. The output is always valid JSON. */
 #pragma once
 
 #include "base/status.h"
@@ -7,21 +7,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All zero: an empty text. */
+// all zero: an empty text
 typedef struct {
-    char *text; // zero-terminated once anything is written
+    char *text; // zero-terminated unless NULL
     size_t length;
     int64_t room;
 } JsonWriter;
 
-/* Values and keys put the comma before themselves where one is due. */
+/* Values and keys write a preceding comma where one is due. */
 void json_write_open(JsonWriter *writer, char bracket); // '{' or '['
 void json_write_close(JsonWriter *writer, char bracket);
 void json_write_key(JsonWriter *writer, const char *key);
 void json_write_integer(JsonWriter *writer, int64_t value);
 void json_write_boolean(JsonWriter *writer, bool value);
 
-/* The shortest digits that read back as the same double; null for what is not finite, which JSON lacks. */
+/* The shortest digits that read back as the same double. A non-finite value is written as null. */
 void json_write_number(JsonWriter *writer, double value);
 
 /* Bytes that are not UTF-8 become U+FFFD. */
@@ -34,10 +34,10 @@ void json_member_integer(JsonWriter *writer, const char *key, int64_t value);
 void json_member_number(JsonWriter *writer, const char *key, double value);
 void json_member_open(JsonWriter *writer, const char *key, char bracket);
 
-/* Starts a new line, for people: after the comma, if one is due, indented by `spaces`. */
+/* Starts a new line, indented by `spaces`, after a comma if one is due. */
 void json_write_line(JsonWriter *writer, int spaces, bool before_value);
 
-/* Text that is JSON already. */
+/* Inserts JSON text verbatim. */
 void json_write_json(JsonWriter *writer, const char *json);
 
 /* Writes the text to a file. */

@@ -51,7 +51,7 @@ static double memory_seconds(const Peaks *p, Work work, double calls) {
     return seconds + roof_seconds(memory, left * read, left * work.written);
 }
 
-/* What `sent` bytes take on the link; not a number where that is unknown. */
+/* Seconds for `sent` bytes on the link; NaN if the rate is unknown. */
 static double link_seconds(const Peaks *peaks, double sent) {
     return sent <= 0 ? 0 : peaks->link > 0 ? sent / peaks->link : NAN;
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum { CACHE_LINE = 64, HUGE_PAGE = 2 << 20 };
-enum { EXIT_CODE = 5 }; // ERROR_MEMORY of base/status.h, which itself stands on this file
+enum { EXIT_CODE = 5 }; // ERROR_MEMORY of base/status.h, which depends on this file
 
 void *memory_reserve(size_t bytes) {
     void *pointer = NULL;
@@ -19,15 +19,14 @@ void *memory_reserve(size_t bytes) {
     if (bytes > SIZE_MAX / 2 ||
         posix_memalign(&pointer, large ? HUGE_PAGE : CACHE_LINE, bytes ? bytes : 1) != 0)
         return NULL;
-    /* Fewer page faults and address translations: 2 to 6% of a training step on the CPU. No matter if
-     * refused. */
+    /* Huge pages save 2 to 6% of a training step on the CPU. A refusal is harmless. */
     if (large) (void)madvise(pointer, bytes, MADV_HUGEPAGE);
     return pointer;
 }
 
-/* A run that has no memory left for a list or a name cannot go on in any useful way. What it saves meanwhile
- * is whole: files are written beside the old ones and renamed. It ends at once, since at an ordinary exit
- * libraries take away what other threads are still using. */
+/* A program that cannot allocate a list or a name cannot continue. Files are safe, because they are
+ * written beside the old ones and renamed. The exit is immediate, because an ordinary exit would destroy
+ * library state that other threads still use. */
 static _Noreturn void run_out(size_t bytes) {
     fprintf(stderr, "%s: out of host memory: %zu bytes more were needed\n", program_invocation_short_name,
             bytes);

@@ -1,11 +1,11 @@
-/* nearest: what somebody who mistyped a name most likely meant. */
+/* nearest: suggests a name for a mistyped one. */
 #pragma once
 
-/* The name with the smallest edit distance to `text` (Levenshtein 1966), the first of equals; NULL where more
- * than a third of its letters, and one, would have to change, or more than half: that is another word. */
+/* The name with the smallest edit distance to `text` (Levenshtein 1966); ties go to the first. NULL if
+ * more than a third of its letters plus one, or more than half of them, would have to change. */
 const char *nearest_name(const char *text, const char *const names[], int count);
 
-/* "; did you mean '--name'?" with quotes such as "'--" and "'", or "" where no name is near. */
+/* "; did you mean '--name'?" with the given quotes, such as "'--" and "'"; "" if no name is near. */
 typedef struct {
     char text[128];
 } Hint;

@@ -24,7 +24,7 @@ static Status expect_integer(const Option *option) {
                 option->most);
 }
 
-/* Digits with or without a sign, ended by `end`: strtoll alone would also take leading blanks. */
+/* Digits with or without a sign, ended by `end`. strtoll alone would accept leading blanks. */
 static Status parse_integer(const Option *option, const char *text, size_t length, int64_t *value) {
     size_t sign = length && (text[0] == '-' || text[0] == '+') ? 1 : 0;
     if (length == sign || strspn(text + sign, "0123456789") < length - sign) return expect_integer(option);
@@ -38,7 +38,7 @@ static Status parse_integer(const Option *option, const char *text, size_t lengt
 static Status parse_number(const Option *option, const char *text, double *value) {
     char *end = NULL;
     double number = NAN;
-    /* Neither blanks nor hexadecimal nor names such as inf. The programs never leave the "C" locale. */
+    /* No blanks, no hexadecimal, no names such as inf. The programs stay in the "C" locale. */
     if (*text && strspn(text, "0123456789+-.eE") == strlen(text)) number = strtod(text, &end);
     bool inside = option->above ? number > option->low : number >= option->low;
     inside = inside && (option->below ? number < option->high : number <= option->high);
@@ -81,7 +81,7 @@ static Status parse_list(const Option *option, const char *text, OptionList *lis
 
 /* ---- choices ---- */
 
-/* Splits "a|b|c". Tables are the project's own, so the bounds are facts and not checks. */
+/* Splits "a|b|c". Tables are part of the program, so the bounds are assertions. */
 static int split_choices(const char *choices, char names[CHOICES][CHOICE_NAME]) {
     int count = 0;
     for (const char *at = choices; count < CHOICES;) {

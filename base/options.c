@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What every program has besides its tables. */
+// options that every program has
 typedef struct {
     bool help, usage, version, manual, bash, zsh;
 } Builtins;
@@ -185,7 +185,7 @@ static int find_letter(const OptionSet *set, char letter) {
     return -1;
 }
 
-/* The option that an argument begins with: its long name up to '=', or the letter at `letter`. */
+/* Finds the option of an argument: a long name up to '=', or the letter at `letter`. */
 static Status find(const OptionSet *set, const char *argument, const char *letter, int *found) {
     if (argument[1] == '-') return find_long(set, argument, argument + 2, strcspn(argument + 2, "="), found);
     *found = find_letter(set, *letter);
@@ -199,9 +199,9 @@ static Status take(OptionSet *set, int index, const char *value) {
     return fail_at(option_store(set, index, value), "--%s=%.100s", option->name, value);
 }
 
-/* One argument that begins with a dash, and its value, which may be the next: letters that take none can be
- * written together. `used` is how many arguments that is; `asked` gets the first builtin, and ends it. Values
- * are taken where `takes` says so. */
+/* Reads one argument that begins with a dash, and its value, which may be the next argument. Letters
+ * without values can be combined. `used` counts the arguments; `asked` receives the first builtin option,
+ * which ends the parsing. Values are stored only if `takes` is set. */
 static Status read_argument(OptionSet *set, char **argv, int left, bool takes, int *used, int *asked) {
     const char *argument = argv[0];
     bool is_long = argument[1] == '-';
@@ -260,7 +260,8 @@ static Status answer(OptionSet *set, int asked) {
     return fflush(stdout) || ferror(stdout) ? fail(ERROR_FILE, "cannot write to standard output") : OK;
 }
 
-/* Once to see whether all is known and a builtin is asked for, which shows the defaults; then for values. */
+/* The first pass validates all arguments and looks for builtins, whose output shows the defaults. The
+ * second stores the values. */
 Status options_parse(OptionSet *set, int argc, char **argv, bool *printed) {
     int asked;
     *printed = false;

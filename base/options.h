@@ -1,5 +1,5 @@
 /* options: a program's options as tables of rows, read from the command line and from a JSON file. The
- * rows say everything once: --help, validation, --config and --print-config follow from it. */
+ * rows drive --help, validation, --config and --print-config. */
 #pragma once
 
 #include "base/status.h"
@@ -8,15 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What an option's text means, and the type of the field that it goes to. */
+/* How an option's text is parsed, and the type of its field. */
 typedef enum {
-    OPTION_HEADING, // no option: `doc` stands above those that follow
+    OPTION_HEADING, // not an option: `doc` is a heading
     OPTION_FLAG,    // bool: --name, --name=0, --name=1
     OPTION_INTEGER, // int64_t in [least, most]
-    OPTION_NUMBER,  // double in [low, high], without the ends where `above` or `below` is set
+    OPTION_NUMBER,  // double in [low, high]; `above` and `below` exclude the ends
     OPTION_TEXT,    // const char *, never NULL
     OPTION_LIST,    // OptionList, each number in [least, most], at least one
-    OPTION_CHOICE,  // an enum: which of `choices` the text is, from 0
+    OPTION_CHOICE,  // an enum: the index of the text in `choices`
 } OptionKind;
 
 typedef struct {
@@ -28,10 +28,10 @@ typedef struct {
     OptionKind kind;
     const char *name;         // long, without dashes
     char letter;              // short, or 0
-    const char *argument;     // how --help calls the value: "N"; NULL for flags and choices
-    const char *doc;          // one line; --help puts the default behind it
-    const char *default_text; // instead of the default value in --help; "" shows none
-    const char *bare;         // OPTION_TEXT: the value of --name with none given; NULL if it needs one
+    const char *argument;     // the value's name in --help: "N"; NULL for flags and choices
+    const char *doc;          // one line; --help appends the default
+    const char *default_text; // replaces the default in --help; "" shows none
+    const char *bare;         // OPTION_TEXT: the value of --name without one; NULL if a value is required
     const char *choices;      // "cosine|linear"
     const char *alias;        // what the option is called elsewhere: it is taken, but not in files or --help
     const char *(*proposals)(int index); // OPTION_TEXT: values that a shell completes; NULL behind the last
@@ -40,8 +40,8 @@ typedef struct {
     bool above, below;
     bool command_line_only; // not a key of a --config file
     bool written;           // OPTION_TEXT: a file that the program writes
-    bool travels;           // goes along with what was made under it: options_read_travelling takes it
-    size_t field;           // offset in the struct of values
+    bool travels;           // saved with the results and restored by options_read_travelling
+    size_t field;           // offset in the values
 } Option;
 
 typedef enum {
@@ -51,12 +51,12 @@ typedef enum {
     OPTION_SOURCE_COMMAND_LINE
 } OptionSource;
 
-/* Rows, and the struct of values that they fill. */
+// rows, and the struct of values that they fill
 typedef struct {
     const Option *rows;
     int count;
-    const void *defaults; // the values before any is read
-    size_t size;          // of the struct; 0: the rows fill one that is there already
+    const void *defaults; // the initial values
+    size_t size;          // bytes of the struct; 0 if the rows extend an existing one
 } OptionTable;
 
 enum { OPTION_TABLES = 16 };
@@ -81,24 +81,24 @@ typedef struct {
     void **fields;                            // (count) where their values go
     int count;
     OptionSource *source; // (count)
-    void **owned;         // (count) the text or numbers behind values that were read
+    void **owned;         // (count) memory of texts and lists
     struct {
         const OptionTable *table;
-        void *values, *owned; // owned NULL: they are the caller's
+        void *values, *owned; // owned NULL: the caller owns the values
     } tables[OPTION_TABLES];
     int table_count;
 } OptionSet;
 
-/* --help, --usage, --version, --manual, --completion-bash and --completion-zsh are part of every set; a table
- * must not name them. */
+/* Every set includes --help, --usage, --version, --manual, --completion-bash and --completion-zsh; a table
+ * must not define them. */
 void options_open(OptionSet *set, const char *program, const char *version, const char *summary);
 void options_close(OptionSet *set);
 
-/* Adds a table behind those before. Its values, which become the defaults, go to `values`, or where that is
- * NULL to a struct of the set's own. */
+/* Appends a table. Its values, which become the defaults, are stored in `values`, or if that is NULL in a
+ * struct that the set owns. */
 void options_add(OptionSet *set, const OptionTable *table, void *values);
 
-/* The values of a table that has been added. */
+/* The values of an added table. */
 void *options_values(const OptionSet *set, const OptionTable *table);
 
 /* Reads the command line. The last of several of the same name wins; --name=VALUE and --name VALUE are the
@@ -107,16 +107,17 @@ void *options_values(const OptionSet *set, const OptionTable *table);
  * ERROR_USAGE that names the option, and for an unknown one the nearest. */
 CHECKED Status options_parse(OptionSet *set, int argc, char **argv, bool *printed);
 
-/* Fills what the command line, and files read before, left out, from a JSON object of long names. ERROR_FILE,
- * ERROR_FORMAT for what is not such an object, ERROR_USAGE for an unknown key or a value out of range. */
+/* Fills options that neither the command line nor an earlier file set, from a JSON object of long names.
+ * ERROR_FILE; ERROR_FORMAT if the file is not such an object; ERROR_USAGE for an unknown key or a value
+ * out of range. */
 CHECKED Status options_read_file(OptionSet *set, const char *path);
 
-/* The same for a file that nobody named: one that lies beside what is read and may come from a stranger. It
- * fills only options that travel; what it says of the others is not even looked at. */
+/* The same for a file that the user did not name and that may come from a stranger, such as a checkpoint's
+ * options. It fills only options marked `travels` and ignores the others. */
 CHECKED Status options_read_travelling(OptionSet *set, const char *path);
 
-/* All values, in the table's order, as a JSON object that options_read_file accepts: on one line, or with
- * `lines` a line for each. The caller frees it with memory_free. */
+/* All values, in the table's order, as a JSON object that options_read_file accepts, on one line or (with
+ * `lines`) one line per option. The caller frees it with memory_free. */
 char *options_json(const OptionSet *set, bool lines);
 
 /* Answers --print-config: prints options_json with lines on standard output. */
@@ -125,12 +126,12 @@ CHECKED Status options_print(const OptionSet *set);
 /* The row of that name, or NULL. */
 const Option *options_find(const OptionSet *set, const char *name);
 
-/* Whether an option's value is 0: of a number, or a flag that is not set. */
+/* Whether a number is 0 or a flag is off. `name` must be in the table, as below. */
 bool options_zero(const OptionSet *set, const char *name);
 
-/* Whether a text is not empty, or a flag is set. `name` must be in the table, as below. */
+/* Whether a text is not empty or a flag is on. */
 bool options_say(const OptionSet *set, const char *name);
 
-/* Whether an option was asked for: it was on the command line, or a file that was named gave it a value other
- * than its default. `name` must be in the table. */
+/* Whether the user set the option: on the command line, or to a non-default value in a file named by the
+ * user. */
 bool options_given(const OptionSet *set, const char *name);

@@ -1,5 +1,5 @@
-/* What follows from the tables: the help, a manual page, and completion in shells. Programs are installed under
- * the name "fusebox-PROGRAM". */
+/* Help, manual page and shell completion, generated from the tables. Installed programs are named
+ * "fusebox-PROGRAM". */
 #include "base/options_internal.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static const char *argument_of(const Option *option) {
     return option->argument ? option->argument : option->choices;
 }
 
-/* The default as the help shows it; "": none. */
+/* The default as --help shows it; "" for none. */
 static const char *default_of(const OptionSet *set, int index, char text[DEFAULT_TEXT]) {
     const Option *option = &set->table[index];
     option_text(set, index, text, DEFAULT_TEXT);
@@ -21,7 +21,8 @@ static const char *default_of(const OptionSet *set, int index, char text[DEFAULT
 
 /* ---- the help ---- */
 
-/* Puts a word behind what ends at `column`, at `indent` or beyond it; returns where the word ends. */
+/* Writes a word after a text that ends at `column`, at `indent` or later; returns the column where the
+ * word ends. */
 static int put_word(const char *word, int length, int indent, int column, FILE *file) {
     if (column >= indent && column + 1 + length > COLUMNS) {
         fputc('\n', file);
@@ -32,7 +33,7 @@ static int put_word(const char *word, int length, int indent, int column, FILE *
     return column + blanks + length;
 }
 
-/* "--name=VALUE", or "--name[=VALUE]" where the name alone will do. */
+/* "--name=VALUE", or "--name[=VALUE]" if the value is optional. */
 static int name_text(const Option *option, char text[NAME_TEXT]) {
     const char *argument = argument_of(option);
     if (!argument) return snprintf(text, NAME_TEXT, "--%s", option->name);
@@ -82,7 +83,8 @@ void options_print_usage(const OptionSet *set, FILE *file) {
 
 /* ---- the manual ---- */
 
-/* A hyphen that is to be copied is a minus; a line must not begin with a request's mark. */
+/* Escapes for roff: hyphens become minus signs, so that they can be copied, and no line begins with a
+ * control character. */
 static void put_roff(const char *text, FILE *file) {
     if (*text == '.' || *text == '\'') fputs("\\&", file);
     for (; *text; text++) {
@@ -197,7 +199,7 @@ void options_print_bash(const OptionSet *set, FILE *file) {
 static void put_zsh(const char *text, FILE *file) {
     for (; *text; text++) {
         if (strchr("[]:\\", *text)) fputc('\\', file);
-        if (*text == '\'') fputs("'\\'", file); // out of the quotes, and with the next one in again
+        if (*text == '\'') fputs("'\\'", file); // leaves and re-enters the quotes
         fputc(*text, file);
     }
 }

@@ -8,7 +8,7 @@
 
 enum { FILE_MOST = 1 << 20 }; // bytes of a configuration file
 
-/* Why a JSON value is not of the option's type. */
+/* The type that the option expects of a JSON value. */
 static Status expect_type(OptionKind kind) {
     switch (kind) {
     case OPTION_FLAG: return fail(ERROR_USAGE, "expected true or false");
@@ -22,8 +22,8 @@ static Status expect_type(OptionKind kind) {
     return fail(ERROR_USAGE, "expected a string");
 }
 
-/* Writes the value as it would stand on a command line, so that one validation serves both. The writer's
- * commas between values are those of a list. A text may be a bare number, as in "fused": 1. */
+/* Converts the value to command-line syntax, so that one validation serves both. The writer's commas
+ * separate list elements. A text may be a bare number, as in "fused": 1. */
 static Status value_text(OptionKind kind, const json_t *value, JsonWriter *text) {
     char digits[NUMBER_TEXT];
     bool textual = kind == OPTION_TEXT || kind == OPTION_CHOICE;
@@ -49,7 +49,7 @@ static Status value_text(OptionKind kind, const json_t *value, JsonWriter *text)
     return OK;
 }
 
-/* Stores one value; its source becomes `source` unless it says what is so anyway. */
+/* Stores one value. Its source becomes `source` unless the value equals the default. */
 static Status read_value(OptionSet *set, int index, const json_t *value, OptionSource source) {
     JsonWriter text = {0}, before = {0}, after = {0};
     option_write_json(set, index, &before);
@@ -67,7 +67,7 @@ static Status read_value(OptionSet *set, int index, const json_t *value, OptionS
     return status;
 }
 
-/* A message is one line, so whatever the key holds is written as JSON. */
+/* A message is one line, so the key is printed as JSON. */
 static Status fail_key(const OptionSet *set, const char *path, const char *key) {
     JsonWriter shown = {0};
     json_write_text(&shown, key);
@@ -110,8 +110,8 @@ Status options_read_travelling(OptionSet *set, const char *path) {
     return read_file(set, path, OPTION_SOURCE_TRAVELLED);
 }
 
-/* What a file cannot say, it does not: that a list is none (an empty array is refused), or that a number,
- * below its least, is still to follow from others. */
+/* Values that a file cannot express are omitted: an empty list, or a number below its minimum that stands
+ * for "derived from others". */
 static bool absent(const OptionSet *set, int index) {
     const Option *option = &set->table[index];
     const void *field = set->fields[index];

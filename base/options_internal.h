@@ -1,4 +1,4 @@
-/* What the files of the option layer share. */
+/* options_internal: shared by the option files. */
 #pragma once
 
 #include "base/json_writer.h"
@@ -7,10 +7,10 @@
 
 #include <stdio.h>
 
-/* Parses `text` as option `index`'s value and stores it. An error says what was expected, not where. */
+/* Parses `text` and stores it as the value of option `index`. The error says what was expected, not where. */
 CHECKED Status option_store(OptionSet *set, int index, const char *text);
 
-/* The value as people write it on a command line. `text` is cut to `room` bytes. */
+/* The value in command-line syntax. `text` is truncated to `room` bytes. */
 void option_text(const OptionSet *set, int index, char *text, size_t room);
 
 void option_write_json(const OptionSet *set, int index, JsonWriter *writer);
@@ -18,12 +18,13 @@ void option_write_json(const OptionSet *set, int index, JsonWriter *writer);
 /* The option's index in the table, or -1. */
 int option_find(const OptionSet *set, const char *name);
 
-/* --help and --usage; a manual page in roff; completion for bash and for zsh, of the program's name as it is installed. */
+/* --help and --usage; a manual page in roff; completion for bash and zsh under the installed name. */
 void options_print_help(const OptionSet *set, FILE *file);
 void options_print_usage(const OptionSet *set, FILE *file);
 void options_print_manual(const OptionSet *set, FILE *file);
 void options_print_bash(const OptionSet *set, FILE *file);
 void options_print_zsh(const OptionSet *set, FILE *file);
 
-/* The option whose name is near `text`; with `file`, of those that a file may hold, in a file's quotes. */
+/* Suggests an option whose name is near `text`; with `file`, only options that a file may set, quoted as
+ * in a file. */
 Hint option_hint(const OptionSet *set, const char *text, bool file);

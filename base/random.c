@@ -22,12 +22,12 @@ RandomBlock random_block(uint64_t seed, uint64_t stream, uint64_t index) {
     return random_philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
 }
 
-/* Half a block: the `half`-th 64 bits. */
+// 64 of the block's 128 bits
 static uint64_t wide(RandomBlock block, int half) {
     return (uint64_t)block.word[2 * half + 1] << 32 | block.word[2 * half];
 }
 
-/* The top 53 bits as [0, 1). */
+/* Maps the top 53 bits to [0, 1). */
 static double unit(uint64_t bits) {
     return (double)(bits >> 11) * 0x1p-53;
 }
@@ -39,7 +39,7 @@ double random_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
 /* One block gives two independent normals. */
 static void normal_pair(uint64_t seed, uint64_t stream, uint64_t pair, double z[2]) {
     RandomBlock block = random_block(seed, stream, pair);
-    double radius = sqrt(-2 * log(1 - unit(wide(block, 0)))); /* 1 - [0, 1) is never 0 */
+    double radius = sqrt(-2 * log(1 - unit(wide(block, 0)))); // in (0, 1], so the logarithm is finite
     double angle = 2 * 3.14159265358979323846 * unit(wide(block, 1));
     z[0] = radius * cos(angle);
     z[1] = radius * sin(angle);
@@ -66,8 +66,8 @@ void random_normals(uint64_t seed, uint64_t stream, uint64_t first, float scale,
 
 uint64_t random_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n) {
     assert(n > 0);
-    /* Lemire 2019: the high half of bits * n is below n; refusing the lowest 2^64 mod n low halves makes it
-     * fair. A refused draw goes on under another key, since the counter belongs to the caller. */
+    /* Lemire 2019: the high half of bits * n is below n; rejecting the lowest 2^64 mod n low halves
+     * removes the bias. A rejected draw continues under another key, because the caller owns the counter. */
     uint64_t refused = (0 - n) % n;
     for (uint64_t attempt = 0;; attempt++) {
         uint64_t bits = wide(random_block(seed + attempt * 0x9E3779B97F4A7C15, stream, index), 0);
@@ -85,7 +85,7 @@ int64_t random_permute(uint64_t seed, uint64_t epoch, int64_t n, int64_t i) {
     do {
         uint64_t left = index >> half_bits, right = index & mask;
         for (uint64_t round = 0; round < ROUNDS; round++) {
-            /* The round's function of `right`; round and right share the counter's first half. */
+            /* The Feistel round function of `right`. Round and right share the first half of the counter. */
             uint64_t mixed = wide(random_block(seed, epoch, round << 32 | right), 0) & mask;
             uint64_t next = left ^ mixed;
             left = right;

@@ -10,7 +10,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Between two values as their distance says. */
+/* Interpolates linearly between two values. */
 static double quantile(const double *sorted, int64_t count, double share) {
     double at = share * (double)(count - 1);
     int64_t below = (int64_t)at, above = below + 1 < count ? below + 1 : below;
@@ -26,7 +26,7 @@ static Stats stats_of_sorted(const double *values, int64_t count) {
     s.spread = quantile(values, count, 0.75) - quantile(values, count, 0.25);
     s.least = values[0];
     s.most = values[count - 1];
-    s.mean = fmin(fmax(s.mean, s.least), s.most); // rounding must not push it out
+    s.mean = fmin(fmax(s.mean, s.least), s.most); // rounding must not move the mean out of the range
     double squares = 0;
     for (int64_t i = 0; i < count; i++) squares += (values[i] - s.mean) * (values[i] - s.mean);
     s.deviation = count > 1 ? sqrt(squares / (double)(count - 1)) : 0;
@@ -38,14 +38,14 @@ Stats stats_make(double *values, int64_t count) {
     return stats_of_sorted(values, count);
 }
 
-/* Of a normal distribution's values: 1.2533 sigma / sqrt(n) is the median's standard error, 1.349 sigma the
- * spread. n - 1 makes up for what quartiles of few values lack. */
+/* Squared standard error of a median, for a normal distribution: the error is 1.2533 sigma / sqrt(n), and
+ * the interquartile range 1.349 sigma. n - 1 corrects the quartiles of few values. */
 static double square_error(Sampled s) {
     double error = 0.93 * s.spread;
     return error * error / (double)(s.count - 1);
 }
 
-/* The value that Student's t passes on either side once in a hundred times: Abramowitz and Stegun, 26.7.5. */
+/* The two-sided 1% quantile of Student's t: Abramowitz and Stegun, 26.7.5. */
 static double one_in_hundred(double freedom) {
     return 2.576 + 4.917 / freedom + 8.835 / (freedom * freedom);
 }

@@ -1,22 +1,21 @@
-/* stats: what a list of values amounts to, and lists of values that fall into rows. */
+/* stats: summary statistics of values, and values grouped by row. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In the values' own unit; all zero of none. */
+// in the values' unit; all zero without values
 typedef struct {
     int64_t count;
     double total, mean, median, least, most, deviation;
-    double spread; // from the first quartile to the third
+    double spread; // interquartile range
 } Stats;
 
 Stats stats_make(double *values, int64_t count); // sorts them
 
-/* Medians of `count` values each that spread so, before and after: do they differ by more than chance lets
- * medians differ once in a hundred times? A median's standard error is taken as 0.93 spread / sqrt(count -
- * 1); their difference over its own error is held against Student's t. Of no use with fewer than two
- * values. */
+/* Compares two medians, of `count` values each with their interquartile range: do they differ at a
+ * significance of 1%? The standard error of a median is 0.93 spread / sqrt(count - 1); the difference over
+ * its own error is compared with Student's t. Needs two values or more on each side. */
 typedef struct {
     double median, spread;
     int64_t count;
@@ -44,11 +43,11 @@ PairsRatio pairs_ratio(const double *over, const double *under, int64_t count);
 
 double median(double *values, int64_t count); // sorts `values`; 0 of none
 
-/* part / whole; of nothing 0, or in tables not a number, which is an empty cell. */
+/* part / whole. For whole = 0, ratio gives 0, and share_of NaN, which tables show as an empty cell. */
 double ratio(double part, double whole);
 double share_of(double part, double whole);
 
-/* Values that fall into rows: the times of each kernel, of each phase. All zero: none. */
+/* Accumulates samples by row (kernel, phase). Zero-initialized means empty. */
 typedef struct {
     int64_t row;
     double value;
@@ -60,13 +59,13 @@ typedef struct {
 } RowValues;
 
 void row_values_add(RowValues *values, int64_t row, double value);
-/* Frees the values. For each of `rows` rows its statistics, all zero for a row without values; to be freed
- * with memory_free. */
+/* Frees the samples. Returns statistics for each of `rows` rows, all zero for a row without samples; the
+ * caller frees them with memory_free. */
 Stats *row_values_stats(RowValues *values, int64_t rows);
 
-/* Values, as many as come. */
+/* A growing list of values. */
 typedef struct {
-    double *values; // (count), the owner's to memory_free
+    double *values; // (count), freed by the owner with memory_free
     int64_t count, room;
 } Series;
 

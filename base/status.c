@@ -12,7 +12,7 @@ struct Error {
     char message[1000];
 };
 
-/* Text from files reaches messages: no line break or escape sequence in it may reach the terminal. */
+/* Messages quote text from files. Line breaks and escape sequences in it must not reach the terminal. */
 static void make_one_line(char *text) {
     utf8_tame(text, (int64_t)strlen(text), false);
 }

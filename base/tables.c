@@ -1,3 +1,3 @@
-/* The implementation of stb_ds, which comes as a header. */
+/* The implementation of stb_ds, a header-only library. */
 #define STB_DS_IMPLEMENTATION
 #include "base/tables.h"

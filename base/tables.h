@@ -1,4 +1,4 @@
-/* tables: stb_ds's hash tables on the project's memory. base/tables.c holds the one implementation. */
+/* tables: stb_ds's hash tables with the project's allocator. base/tables.c contains the implementation. */
 #pragma once
 
 #include "base/memory.h"

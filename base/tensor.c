@@ -33,7 +33,7 @@ Tensor tensor_view(void *data, Dtype dtype, Shape shape) {
     return (Tensor){data, dtype, shape, shape.rank ? shape.d[shape.rank - 1] : 0, NULL};
 }
 
-/* As a number: while measuring, data is an offset from NULL. */
+/* The address as a number; while measuring, data is an offset from NULL. */
 static void *element(Tensor t, int64_t i) {
     return (void *)((uintptr_t)t.data + dtype_bytes(t.dtype, i));
 }

@@ -1,4 +1,4 @@
-/* tensor: a typed view of memory that belongs to somebody else (an arena, a mapped file). Row-major. */
+/* tensor: a typed, row-major view of memory owned elsewhere (an arena, a mapped file). */
 #pragma once
 
 #include <stdbool.h>
@@ -11,12 +11,12 @@ __BEGIN_DECLS
 typedef enum { F32, F64, BF16, I32, U8, E4M3, I8, I4, DTYPE_COUNT } Dtype;
 
 typedef struct {
-    int rank;     // 0: no tensor at all
-    int64_t d[4]; // d[rank - 1] is the fastest axis
+    int rank;     // 0: no tensor
+    int64_t d[4]; // d[rank - 1] is the innermost dimension
 } Shape;
 
 typedef struct {
-    void *data; // in the memory of the device that runs; never dereferenced while measuring
+    void *data; // on the running device; never dereferenced while measuring
     Dtype dtype;
     Shape shape;
     int64_t stride; // elements from one row (last axis) to the next; d[rank - 1] when dense
@@ -33,7 +33,8 @@ static inline bool dtype_grouped(Dtype dtype) {
     return dtype == I8 || dtype == I4;
 }
 
-/* Of the statistics, losses and parameter gradients of tensors of this dtype: fp32, or fp64 for fp64. */
+/* The dtype of statistics, losses and parameter gradients for tensors of this dtype: fp32, or fp64 for
+ * fp64. */
 static inline Dtype dtype_wide(Dtype dtype) {
     return dtype == F64 ? F64 : F32;
 }
@@ -51,19 +52,19 @@ static inline Shape shape4(int64_t a, int64_t b, int64_t c, int64_t d) {
     return (Shape){4, {a, b, c, d}};
 }
 
-/* Elements of a shape; 0 for rank 0; -1 if a dimension is negative or the product overflows. */
+/* Number of elements; 0 for rank 0; -1 if a dimension is negative or the product overflows. */
 int64_t shape_count(Shape shape);
 
 /* A dense view of `data`. */
 Tensor tensor_view(void *data, Dtype dtype, Shape shape);
 
-/* Columns [first, first + count) of every row: the same memory, the same stride. */
+/* Columns [first, first + count) of every row: a view with the same stride. */
 Tensor tensor_columns(Tensor t, int64_t first, int64_t count);
 
-/* A dense view of the elements of t's memory from `first` on, which may lie behind t. */
+/* A dense view that starts at element `first` of t's memory, which may lie behind t. */
 Tensor tensor_elements(Tensor t, int64_t first, Shape shape);
 
-/* The same dense memory in another shape of the same count. */
+/* A view of dense memory with another shape of the same count. */
 Tensor tensor_reshape(Tensor t, Shape shape);
 
 static inline bool tensor_empty(Tensor t) {

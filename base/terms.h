@@ -1,5 +1,5 @@
-/* terms: the words in which the runtime writes of its work, and the reader of its profiles reads: in which
- * form and pass and phase of a step something runs, what kind of work it is, and how much. */
+/* terms: names shared by the runtime, which records its work, and the reader of profiles: form, pass,
+ * phase, category, and amount of work. */
 #pragma once
 
 #include <sys/cdefs.h>

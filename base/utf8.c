@@ -36,7 +36,7 @@ int64_t utf8_valid_end(const uint8_t *text, int64_t from, int64_t length) {
 
 static bool shown(const char *at, int bytes, bool lines) {
     uint8_t first = (uint8_t)at[0];
-    if (bytes == 2) return first != 0xC2 || (uint8_t)at[1] >= 0xA0; // C1
+    if (bytes == 2) return first != 0xC2 || (uint8_t)at[1] >= 0xA0; // C1 controls
     return bytes > 2 || (bytes == 1 && first >= ' ' && first != 127) ||
            (lines && (first == '\n' || first == '\t'));
 }

@@ -1,4 +1,4 @@
-/* version: of the programs. The one place of the number; docs/changes.md says what each brought. */
+/* version: the version number of the programs. docs/changes.md lists the changes. */
 #pragma once
 
 #define FUSEBOX_VERSION "fusebox 0.1.0"

@@ -1,6 +1,5 @@
-/* ctx: what travels with every call of an operation (the device, the arenas, the fuses, what runs now), and
- * the names of operations. It lies below the door (op.h), so that what the door itself uses
- * (record.h, guard.h) can read it. */
+/* ctx: the context passed to every operation (device, arenas, fuses, the running operation), and the names
+ * of operations. It is independent of op.h, so that record.h and guard.h can use it. */
 #pragma once
 
 #include "base/arena.h"
@@ -18,18 +17,18 @@ typedef enum {
     OP_COUNT
 } Operation;
 
-/* A fuse that is no operation's form but a precision: products of blocks read e4m3 (kernels/linear/linear.h). It is
- * off unless it is named. */
+/* A fuse that selects a precision instead of a form: products of blocks read e4m3
+ * (kernels/linear/linear.h). It is off unless named. */
 #define FUSE_FP8 (1u << OP_COUNT)
 
 typedef enum {
     ARENA_PARAMETERS, // weights in the dtype of the computation
     ARENA_GRADIENTS,  // fp32 gradients of the parameters
-    ARENA_OPTIMIZER,  // moments, and fp32 master weights where the weights are not fp32
-    ARENA_SAVED,      // what the forward pass leaves for the backward pass
-    ARENA_SCRATCH,    // everything else: taken and given back inside an operation or a block
+    ARENA_OPTIMIZER,  // moments, and fp32 master weights if the weights are not fp32
+    ARENA_SAVED,      // saved by the forward pass for the backward pass
+    ARENA_SCRATCH,    // everything else: released at the end of an operation or a block
     ARENA_COUNT,
-    ARENA_CACHE = ARENA_COUNT // keys and values of generation, which lie among ARENA_SAVED
+    ARENA_CACHE = ARENA_COUNT // keys and values of generation, allocated in ARENA_SAVED
 } ArenaKind;
 
 struct Recorder; // kernels/record.h
@@ -37,26 +36,26 @@ struct Call;
 
 typedef struct Ctx {
     Device *device;
-    Dtype dtype;    // of the model's weights and activations: F32, BF16, F64 (CPU, naive only)
+    Dtype dtype;    // of weights and activations: F32, BF16, F64 (CPU, naive only)
     bool tf32;      // fp32 products may round their inputs to tf32 (CUDA)
-    bool measuring; // the door is closed: arenas count, nothing is computed
+    bool measuring; // planning memory: arenas count, nothing is computed
     bool training;  // the forward pass saves what the backward pass needs
     bool graphs;    // work that repeats may be captured and launched as a whole (run/replay.h)
     uint32_t fuses; // bit `Operation` set: that operation runs fused
     bool scaled;    // --fused=fp8: casts are given the scales of the step before (kernels/cast/cast.h)
     Arena arenas[ARENA_COUNT];
-    int layer;           // block that runs, 0-based; -1 outside the blocks
-    Operation operation; // what runs, in which pass and form: set by the door
+    int layer;           // the running block, from 0; -1 outside the blocks
+    Operation operation; // the running operation, pass and form, set by op_run
     Pass pass;
     Form form;
-    bool marked;               // the running primitive is being recorded
-    const char *call;          // which call this is: "attention.projection", "mlp.expand", ...
+    bool marked;               // whether the running primitive is recorded
+    const char *call;          // the model's name for this call: "attention.projection", "mlp.expand", ...
     struct Recorder *recorder; // NULL: timing per operation is off
-    bool check;                // --check: outputs finite, canaries whole, after every operation
+    bool check; // --check: verify after every operation that outputs are finite and canaries intact
     Status (*observe)(struct Ctx *ctx, const struct Call *call); // called after every operation, or NULL
-    void *observer;                                              // what observe works with
-    /* Asked whether the gradients of a linear layer's weights, a LinearBackward's, are made later in the pass,
-     * by whoever says yes; NULL: nothing is put off. */
+    void *observer;                                              // argument of observe
+    /* Returns whether the weight gradients of a linear layer (a LinearBackward) are computed later in the
+     * pass, by the callee. NULL: they are computed at once. */
     bool (*puts_off)(struct Ctx *ctx, const void *linear);
     void *putter;   // what puts_off works with
     bool backward;  // the backward pass is running
@@ -65,14 +64,14 @@ typedef struct Ctx {
     Work work;      // of all operations so far, while measuring too: the caller clears it
 } Ctx;
 
-/* The operator of PyTorch's that a primitive is, "aten::bmm", or one part of which it is, as "softmax max" is of
- * "aten::_softmax"; NULL: PyTorch has none. */
+/* The PyTorch operator that a primitive corresponds to, "aten::bmm", or is a part of, as "softmax max" is
+ * of "aten::_softmax". NULL: none. */
 typedef struct {
     const char *name;
     bool part;
 } TorchName;
 
-/* A tensor that an operation writes: what is checked, hashed and compared. */
+/* An output of an operation, for checks, hashes and comparisons. */
 typedef struct {
     const char *name;
     Tensor tensor;
@@ -80,28 +79,28 @@ typedef struct {
 
 enum { CALL_INPUTS = 5, CALL_OUTPUTS = 4 };
 
-/* One operation, checked and counted, on its way through the door. */
+/* One call of an operation, with its contract checked and its work counted. */
 typedef struct Call {
     Operation operation;
     Pass pass;
-    Dtype dtype;          // of the contract's activations (AdamW's: its weights): chooses the slot
-    const void *contract; // NormForward, ...: what the implementation casts it back to
-    /* What it reads, in the order of the contract, of a backward pass the gradient first: the shapes that a
-     * profile prints. What the contract has none of stays empty. */
+    Dtype dtype;          // of the contract's activations (AdamW: weights); selects the slot
+    const void *contract; // NormForward, ...; the implementation casts it back
+    /* Input tensors, in the order of the contract (backward: the gradient first), for the shapes in a
+     * profile. Absent inputs are empty. */
     Tensor inputs[CALL_INPUTS];
     Work work;
     Traffic traffic;              // of OP_COMM
-    Output outputs[CALL_OUTPUTS]; // ends at an empty tensor; checked and hashed after the call
+    Output outputs[CALL_OUTPUTS]; // terminated by an empty tensor; checked and hashed after the call
 } Call;
 
 const char *operation_name(Operation operation);
 Category operation_category(Operation operation); // as ops.def says it
 
-/* Parses "0", "1", "norm,attention", "1,-attention" or "-attention", which is the same, into fuses.
- * ERROR_USAGE names the operations. */
+/* Parses "0", "1", "norm,attention", "1,-attention" or the equivalent "-attention" into fuses. ERROR_USAGE
+ * lists the operations. */
 CHECKED Status fuses_parse(const char *text, uint32_t *fuses);
 
-/* The dtype of statistics, losses and parameter gradients: fp32, or fp64 where everything is. */
+/* The dtype of statistics, losses and parameter gradients: fp32, or fp64 in fp64. */
 static inline Dtype wide_dtype(const Ctx *ctx) {
     return ctx->dtype == F64 ? F64 : F32;
 }

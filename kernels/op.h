@@ -1,5 +1,5 @@
-/* op: the one door between the model and its kernels. A room's public function (norm_forward, ...) checks its
- * contract, counts its work and comes through op_run(), which picks the form, times, guards and hashes. */
+/* op: the entry for all operations. A room's public function (norm_forward, ...) checks its contract,
+ * counts its work and calls op_run(), which selects the form, records time, checks and hashes. */
 #pragma once
 
 #include "kernels/ctx.h"
@@ -9,13 +9,13 @@ __BEGIN_DECLS
 
 CHECKED Status op_run(Ctx *ctx, const Call *call);
 
-/* The form that will run on tensors of that dtype: fused if the operation's fuse is set and all of its passes
- * have a fused slot for this backend and dtype. */
+/* The form that runs for tensors of this dtype: fused if the operation's fuse is on and each of its passes
+ * has a fused slot for this backend and dtype. */
 Form op_form(const Ctx *ctx, Operation operation, Dtype dtype);
 
-/* Takes a tensor from an arena; its name in the memory plan is "block.<layer>.<name>" inside a block. */
+/* Takes a tensor from an arena. Inside a block, its name in the memory plan is "block.<layer>.<name>". */
 CHECKED Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
-/* The same, unless the tensor is there already. */
+/* The same, unless the tensor already has memory. */
 CHECKED Status take_missing(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape,
                             Tensor *tensor);
 
@@ -36,10 +36,11 @@ static inline TorchName torch_part(const char *name) {
     return part;
 }
 
-/* Marks what follows, one statement or block, as a primitive of the running operation:
+/* Marks the next statement or block as a primitive of the running operation:
  *     PRIMITIVE(ctx, "scale", ATTENTION) TRY(scale(ctx, scores));
- * The third word is its category, CATEGORY_ATTENTION (base/terms.h). Behind that may follow what PyTorch calls
- * it, and tensors that it is the first to fill, for whom memory was taken (a product says so itself):
+ * The third argument is the category CATEGORY_ATTENTION (base/terms.h). Optional further arguments are
+ * PyTorch's name and the tensors that the primitive fills first, to which the profile attributes their
+ * memory (products pass these themselves):
  *     PRIMITIVE(ctx, "mean", NORMALIZATION, torch_part("aten::native_layer_norm"), &n->mean) ...
  * Skipped while measuring, so an implementation takes its scratch outside and computes only inside. Never
  * left by break or goto; leaving by return (TRY) ends the run. PRIMITIVE_OF names another pass than the
@@ -63,10 +64,10 @@ bool primitive_end(Ctx *ctx);
 #define SOURCE_LINE_OF(file, line) file ":" SOURCE_LINE_TEXT(line)
 #define SOURCE_LINE_TEXT(line)     #line
 
-/* Ranges of the program: in the profile, and NVTX ranges for outside profilers. A step and its phases have
- * names of their own; a part (a layer), one in which the host works (the search among beams) and a range of the program's user are
- * given one, which must live as long as the device. Nothing happens while measuring. Begun and ended by a call each,
- * or around a statement that is never left by break or goto:  PROFILE_SCOPE(ctx, "sort by length") { ... }  */
+/* Ranges of the program, shown in the profile and as NVTX ranges. A step and its phases have fixed names.
+ * A part (a layer), host work (beam search) and a user's range take a name that must live as long as the
+ * device. Nothing happens while measuring. Call begin and end, or use the macro around a statement without
+ * break or goto:  PROFILE_SCOPE(ctx, "sort by length") { ... } */
 #define PROFILE_SCOPE(ctx, name) SCOPE_AT(ctx, scope_begin_own(ctx, name), __LINE__)
 #define STEP_SCOPE(ctx)          SCOPE_AT(ctx, scope_begin_step(ctx), __LINE__)
 #define PHASE_SCOPE(ctx, PHASE)  SCOPE_AT(ctx, scope_begin_phase(ctx, PHASE_##PHASE), __LINE__)
@@ -74,14 +75,14 @@ bool primitive_end(Ctx *ctx);
 #define HOST_SCOPE(ctx, name)    SCOPE_AT(ctx, scope_begin_host(ctx, name), __LINE__)
 #define SCOPE_AT(...)            SCOPE_AS(__VA_ARGS__)
 #define SCOPE_AS(c, begin, n)    for (bool in##n = begin; in##n; in##n = scope_end(c))
-bool scope_begin_own(Ctx *ctx, const char *name); // true, as are the next four
+bool scope_begin_own(Ctx *ctx, const char *name); // returns true, as do the next four
 bool scope_begin_step(Ctx *ctx);
 bool scope_begin_phase(Ctx *ctx, Phase phase);
 bool scope_begin_part(Ctx *ctx, const char *name);
 bool scope_begin_host(Ctx *ctx, const char *name);
-bool scope_end(Ctx *ctx); // false
+bool scope_end(Ctx *ctx); // returns false
 
-/* Around a library's call on the CPU, where no profiler can see it: it is a kernel of the profile. */
+/* Records a CPU library call as a kernel of the profile. */
 void library_begin(Ctx *ctx, const char *name);
 void library_end(Ctx *ctx);
 

@@ -1,9 +1,8 @@
-/* real: the types of the CPU's forms. The Makefile compiles every cpu_naive.c three times, with
- * -DSTORED=float, bf16 and double, and every cpu_fused.c with the first two. Tensors hold `stored`, of
- * STORED_DTYPE. Arithmetic, statistics, losses and the parameters' gradients are `real`: float, but double
- * where `stored` is. load() widens; store() rounds to nearest, ties to even; both do nothing where the
- * types are the same. What one room's file lends to others is named by the type too: TYPED(dropout_row) is
- * dropout_row_float or _bf16. */
+/* real: the number types of the CPU forms. The Makefile compiles every cpu_naive.c with -DSTORED=float,
+ * bf16 and double, and every cpu_fused.c with the first two. Tensors hold `stored`, whose dtype is
+ * STORED_DTYPE. Arithmetic, statistics, losses and parameter gradients are `real`: double if `stored` is
+ * double, else float. load() widens; store() rounds to nearest, ties to even. Functions shared between
+ * rooms carry the type in their name: TYPED(dropout_row) is dropout_row_float or dropout_row_bf16. */
 #pragma once
 
 #include "base/bfloat16.h"
@@ -47,8 +46,8 @@ static inline double store_double(double x) {
 }
 #define store(x) TYPED(store)(x)
 
-/* A run of results: made in fp32 in `room`, or where they go if that is how they are stored, and then
- * stored. */
+/* The buffer for results computed in fp32: the output itself if it is fp32, else `room`, from which they
+ * are stored afterwards. */
 static inline float *run_of_float(float *y, float *room) {
     (void)room;
     return y;
@@ -68,11 +67,12 @@ static inline void store_run_bf16(const float *run, int64_t count, bf16 *y, bool
 #pragma omp simd
     for (int64_t i = done; i < count; i++) y[i] = store_bf16(run[i]);
 }
-#define store_run(run, count, y)  TYPED(store_run)(run, count, y, false)
-#define stream_run(run, count, y) TYPED(store_run)(run, count, y, true) // as simd_narrow() says
+#define store_run(run, count, y) TYPED(store_run)(run, count, y, false)
+#define stream_run(run, count, y)                                                                            \
+    TYPED(store_run)(run, count, y, true) // streaming stores, as in simd_narrow()
 
-/* Adds up products of two arrays, PRODUCTS elements at a time, in any order: of two bf16 in a word one is a
- * float where it stands but for the other one's bits, and the other where it is moved to. */
+/* Dot products, PRODUCTS elements at a time, in any order. A 32-bit word holds two bf16: masked, the upper
+ * one is a float; shifted, the lower one is. */
 enum { PRODUCTS_float = LANES, PRODUCTS_bf16 = 2 * LANES };
 static inline Lanes add_products_float(Lanes sum, const float *x, const float *y) {
     return sum + *(const LanesView *)x * *(const LanesView *)y;
@@ -88,13 +88,13 @@ static inline Lanes add_products_bf16(Lanes sum, const bf16 *x, const bf16 *y) {
 #define PRODUCTS                TYPED(PRODUCTS)
 #define add_products(sum, x, y) TYPED(add_products)(sum, x, y)
 
-/* The loops of the naive forms run on all threads where there is enough to do, as eager frameworks' do: so that
- * what a fused form saves is not this. An iteration is one thread's, and so is every sum, in the order that it
- * has on a single thread: the bits of such a loop do not depend on the number of threads.
+/* The loops of naive forms use all threads for large inputs, as eager frameworks do, so that a comparison
+ * with fused forms is fair. One thread computes each iteration, and sums keep their sequential order, so
+ * the bits do not depend on the number of threads.
  *
- *     EACH (ctx, i, count, elements)   i from 0 to count - 1, with so many elements each
- *     EACH_ELEMENT (ctx, i, count)     the same of single ones, as vector code                             */
-enum { EACH_LEAST = 1 << 15 }; // elements that are worth the start of threads: PyTorch's grain, too
+ *     EACH (ctx, i, count, elements)   i from 0 to count - 1, each with `elements` elements
+ *     EACH_ELEMENT (ctx, i, count)     single elements, vectorized */
+enum { EACH_LEAST = 1 << 15 }; // elements per parallel region at least, as in PyTorch
 #define EACH_PRAGMA(text) _Pragma(#text)
 #define EACH(ctx, i, count, elements)                                                                        \
     EACH_PRAGMA(omp parallel for num_threads(cpu_threads(ctx)) schedule(static)                              \
@@ -109,8 +109,8 @@ static inline stored *stored_row(Tensor t, int64_t row) {
     return (stored *)t.data + row * t.stride;
 }
 
-/* In double precision these are the library's, which is the specification. In fp32 they are what compilers
- * turn into vector code, as the fused forms have: so that what a fused form saves is not this. */
+/* In double precision these call the library, which is the specification. In fp32 they call vectorizable
+ * functions, as the fused forms do, so that a comparison with fused forms is fair. */
 #define real_exp(x)  _Generic((x), float : simd_exp, double : exp)(x)
 #define real_tanh(x) _Generic((x), float : simd_tanh, double : tanh)(x)
 #define real_erfc(x) _Generic((x), float : simd_erfc, double : erfc)(x)

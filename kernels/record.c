@@ -11,20 +11,20 @@ typedef struct {
 struct Recorder {
     Device *device;
     RecorderOptions options;
-    double born;     // device_clock(): with its address, which recorder this is
-    int64_t capture; // the record under which a graph is being captured
+    double born;     // device_clock() at creation; with the address it identifies the recorder
+    int64_t capture; // the record whose graph is being captured
     int64_t capture_memory;
     int64_t count, dropped;
     Record *records;
     int64_t room;
-    Span *spans;     // of records of the same index, where they are timed
-    int64_t created; // spans whose events exist; they are used again after a clear
+    Span *spans;     // parallel to the records, if they are timed
+    int64_t created; // spans with created events; reused after a clear
     int64_t span_room;
-    int64_t open[DEPTH_LIMIT]; // what has begun and not ended; -1: dropped
+    int64_t open[DEPTH_LIMIT]; // stack of open records; -1: dropped
     int depth;
     RecordMemory *memory;
     int64_t memory_count, memory_room;
-    size_t used[ARENA_COUNT]; // by arena, as last noted
+    size_t used[ARENA_COUNT]; // by arena, at the last note
     RecordReading *readings;
     int64_t reading_count, reading_room;
     Status failure;
@@ -125,7 +125,7 @@ void record_end(Recorder *r) {
     r->failure = r->depth > 0 ? end(r) : fail(ERROR_INTERNAL, "a record ends that never began");
 }
 
-/* The innermost record that is open; NULL: none is, or it was dropped. */
+/* The innermost open record; NULL if there is none or it was dropped. */
 static Record *innermost(Recorder *r) {
     int64_t open = r->depth ? r->open[r->depth - 1] : -1;
     return open >= 0 ? &r->records[open] : NULL;
@@ -165,7 +165,7 @@ static void add_memory(Recorder *r, const RecordMemory *sample) {
 void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT], const Tensor *taken) {
     if (!r->options.whole) return;
     for (int i = 0; i < ARENA_COUNT && !r->failure; i++) {
-        bool first = r->memory_count <= i; // of each arena one, changed or not
+        bool first = r->memory_count <= i; // note every arena the first time
         if (!first && arenas[i].used == r->used[i]) continue;
         RecordMemory sample = {.at = device_clock(),
                                .arena = (ArenaKind)i,
@@ -189,7 +189,7 @@ void record_reading(Recorder *r, const RecordReading *reading) {
 struct RecordedGraph {
     const Recorder *recorder;
     double born;
-    Record *records; // (count) parents count from the first, which is the launch itself
+    Record *records; // (count) parents are relative to the first record, which is the launch
     RecordMemory *memory;
     int64_t count, memory_count;
 };
@@ -236,7 +236,7 @@ RecordedGraph *record_capture_end(Recorder *r) {
     if (r->failure) return NULL;
     record_end(r);
     r->options.capture(r->options.marker, -1);
-    if (r->capture < 0 || r->failure) return NULL; // no room for it: the launches are of nothing known
+    if (r->capture < 0 || r->failure) return NULL; // no memory: the launches stay unattributed
     RecordedGraph *g = take_graph(r);
     r->count = r->capture;
     r->memory_count = r->capture_memory;
@@ -269,7 +269,7 @@ static Status replay(Recorder *r, const RecordedGraph *g, int64_t kernels, int64
     r->records[base].launches = -r->device->launches;
     for (int64_t i = 0; i < g->memory_count; i++) {
         RecordMemory sample = g->memory[i];
-        sample.at = now + 1e-9 * (double)i; // in order
+        sample.at = now + 1e-9 * (double)i; // keeps samples in order
         sample.record += base;
         add_memory(r, &sample);
     }

@@ -1,6 +1,6 @@
-/* simd: what the fused CPU forms share, in fp32: functions of one number that GCC and Clang turn into vector
- * code inside `#pragma omp simd` loops, on any instruction set; the vector type of this machine, for the few
- * loops that must hold their sums in registers; and rows of tensors. */
+/* simd: fp32 code shared by the fused CPU forms: scalar functions that GCC and Clang vectorize inside
+ * `#pragma omp simd` loops on any instruction set, this machine's vector type for loops that keep sums in
+ * registers, and rows of tensors. */
 #pragma once
 
 #include "base/bfloat16.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A vector register. LANES floats; memory behind a LanesView pointer need not be aligned. */
+/* A vector register of LANES floats. A LanesView pointer need not be aligned. */
 #if defined(__AVX512F__)
 enum { LANES = 16 };
 #elif defined(__AVX__)
@@ -24,14 +24,14 @@ enum { CACHE_LINE_FLOATS = 16 };
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef Lanes LanesView __attribute__((aligned(sizeof(float)), may_alias));
 
-/* Threads of a parallel region: what the device was opened with. */
+/* Number of threads of a parallel region, set when the device was opened. */
 static inline int cpu_threads(const Ctx *ctx) {
     return ctx->device->threads;
 }
 
-/* Rounds what it can of `count` numbers by the processor's own instruction, and returns how many those are:
- * in loops of some dozen operations the compiler's rounding is a third of the time. What lies below 1.2e-38
- * becomes 0. What `streams` goes past the caches, and y is a multiple of 64 bytes; simd_streamed() follows. */
+/* Rounds numbers with the processor's bf16 instruction and returns how many of `count` it rounded; the
+ * compiler's rounding takes a third of a loop of some dozen operations. Magnitudes below 1.2e-38 become 0.
+ * `streams` bypasses the caches; y must then be 64-byte aligned, and simd_streamed() must follow. */
 static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y, bool streams) {
     int64_t i = 0;
 #if defined(__AVX512BF16__)
@@ -49,7 +49,7 @@ static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y, bool s
     return i;
 }
 
-/* Other threads see what was streamed. */
+/* Makes streamed stores visible to other threads. */
 static inline void simd_streamed(void) {
 #if defined(__AVX512BF16__)
     _mm_sfence();
@@ -101,7 +101,7 @@ static inline float simd_normal_tail(float z, float decay) {
     return decay * t * p;
 }
 
-/* gelu(z) = z * Phi(z), with no cancellation far below zero; its slope is Phi(z) + z * phi(z). */
+/* gelu(z) = z * Phi(z), without cancellation for negative z; its slope is Phi(z) + z * phi(z). */
 static inline float simd_gelu_erf(float z) {
     float tail = simd_normal_tail(z, simd_exp(-0.5f * z * z));
     return z < 0 ? z * tail : z - z * tail;
@@ -118,16 +118,15 @@ static inline float simd_erfc(float x) {
     return x < 0 ? 2.0f - tail : tail;
 }
 
-/* tanh(z) = -expm1(-2|z|) / (1 + exp(-2|z|)), signed: near 0 the quotient loses relative accuracy, but no
- * more than an ulp of 1. */
+/* tanh(z) = -expm1(-2|z|) / (1 + exp(-2|z|)), signed. Near 0 the absolute error stays below an ulp of 1. */
 static inline float simd_tanh(float z) {
     float decay = simd_exp(z < 0 ? 2.0f * z : -2.0f * z), t = (1.0f - decay) / (1.0f + decay);
     return z < 0 ? -t : t;
 }
 
-/* exp(-2u), of which the tanh form of GELU is made:
+/* exp(-2u), for the tanh form of GELU:
  *     gelu(z) = z * sigmoid(2u),  u = sqrt(2 / pi) (z + 0.044715 z^3)
- * the same function as z / 2 * (1 + tanh u), without its cancellation where z is far below zero. */
+ * This equals z / 2 * (1 + tanh u), without its cancellation for negative z. */
 static inline float simd_gelu_decay(float z) {
     return simd_exp(z * (-1.59576912f - 0.0713548163f * z * z));
 }
@@ -136,8 +135,8 @@ static inline float simd_gelu(float z) {
     return z / (1.0f + simd_gelu_decay(z));
 }
 
-/* gelu'(z) = s + z s (1 - s) 2u',  s = sigmoid(2u),  1 - s = exp(-2u) s
- * The slope is below 1e-31 left of -9.5, and 1 to the last bit right of 16. */
+/* gelu'(z) = s + z s (1 - s) 2u',  s = sigmoid(2u),  1 - s = exp(-2u) s The slope is below 1e-31 for z <
+ * -9.5, and exactly 1 in fp32 for z > 16. */
 static inline float simd_gelu_slope(float z) {
     z = z < -9.5f ? -9.5f : z;
     z = z > 16.0f ? 16.0f : z;
@@ -145,7 +144,7 @@ static inline float simd_gelu_slope(float z) {
     return s + z * (decay * s) * s * (1.59576912f + 0.214064449f * z * z);
 }
 
-/* silu(z) = z * sigmoid(z), and its slope s + z s (1 - s), which is below 1e-32 left of -80. */
+/* silu(z) = z * sigmoid(z), and its slope s + z s (1 - s), which is below 1e-32 for z < -80. */
 static inline float simd_silu(float z) {
     return z / (1.0f + simd_exp(-z));
 }

@@ -1,11 +1,11 @@
 #include "kernels/slot.h"
 
-extern const Slot __start_op_slots[], __stop_op_slots[]; // by the linker, of the section's name
+extern const Slot __start_op_slots[], __stop_op_slots[]; // defined by the linker, from the section's name
 
-/* The operation table: filled before main begins, and only read from then on. */
+/* The operation table, filled before main begins and read-only afterwards. */
 static struct {
     OpFunction functions[PASS_COUNT][BACKEND_COUNT][FORM_COUNT][DTYPE_COUNT];
-    bool filled[BACKEND_COUNT][FORM_COUNT][DTYPE_COUNT]; // for every pass that the operation has
+    bool filled[BACKEND_COUNT][FORM_COUNT][DTYPE_COUNT]; // every pass of the operation has a slot
 } table[OP_COUNT];
 
 static bool has_pass(Operation operation, int pass) {

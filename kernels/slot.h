@@ -1,15 +1,14 @@
-/* slot: where the forms of the operations are kept. A form is registered in the file in which it is written,
- * once for each dtype that it computes in:
+/* slot: the table of implementations. A form is registered beside its function, once per dtype:
  *     SLOT(NORM, FORWARD, CPU, FUSED, F32, norm_forward_cpu_fused);
- * What nothing registers is an empty slot: in a build without CUDA all of CUDA's. A slot that is filled twice
- * does not link, since both define slot_NORM_FORWARD_CPU_FUSED_F32. */
+ * Unregistered slots are empty, for example all CUDA slots of a CPU-only build. Filling a slot twice does
+ * not link, because both define slot_NORM_FORWARD_CPU_FUSED_F32. */
 #pragma once
 
 #include "kernels/ctx.h"
 
 __BEGIN_DECLS
 
-/* Casts `contract` back to its type, and computes. */
+/* An implementation; it casts `contract` to its type. */
 typedef Status (*OpFunction)(Ctx *ctx, const void *contract);
 
 typedef struct {
@@ -21,8 +20,8 @@ typedef struct {
     Dtype dtype;
 } Slot;
 
-/* The linker lays all slots one behind the other into a section of their own, which slot.c reads before main
- * begins. The alignment is written out since compilers would raise it, and leave gaps. */
+/* The linker collects all slots in one section, which slot.c reads before main begins. The explicit
+ * alignment prevents the compiler from adding gaps. */
 #define SLOT(OPERATION, PASS, BACKEND, FORM, DTYPE, function)                                                \
     SLOT_AS(OPERATION, PASS, BACKEND, FORM, DTYPE, function)
 #define SLOT_AS(OPERATION, PASS, BACKEND, FORM, DTYPE, function)                                             \
@@ -33,10 +32,10 @@ typedef struct {
     __END_DECLS                                                                                              \
     __attribute__((used, section("op_slots"), aligned(8))) const Slot name = {__VA_ARGS__}
 
-/* NULL where the slot is empty. */
+/* The function of a slot, or NULL. */
 OpFunction slot_function(Backend backend, Dtype dtype, Operation operation, Pass pass, Form form);
 
-/* Whether the form is there for every pass that the operation has. */
+/* Whether the form exists for every pass of the operation. */
 bool slots_filled(Backend backend, Dtype dtype, Operation operation, Form form);
 
 __END_DECLS

@@ -6,7 +6,7 @@
 #define NEEDED(member) FIELD(member), .required = true
 #define FIXED(json)    .only = json, .written = json
 
-/* Of several names of one formula the first is written. */
+/* If several names have the same formula, the first is written. */
 static const ConfigChoice activations[] = {{"gelu", ACTIVATION_GELU},
                                            {"relu", ACTIVATION_RELU},
                                            {"gelu_new", ACTIVATION_GELU_TANH},
@@ -110,8 +110,7 @@ static const ModelClass bert_classes[] = {
     {"BertForMaskedLM", .head_transform = true},
     {"BertForPreTraining", .head_transform = true, .pooler = true, .partial = true},
     {"BertModel", .pooler = true}};
-/* Positions' numbers, heads that are not of masked tokens, and of a BERT's own heads
- * those that the Config is without. */
+/* Position indices, heads for other tasks, and BERT's own heads that the Config lacks. */
 static const IgnoredNames bert_ignored[] = {
     {.pattern = "*embeddings.position_ids"},
     {.pattern = "cls.seq_relationship.*", .other = "pairs of sentences"},
@@ -167,7 +166,8 @@ static const Architecture bert = {
 
 /* ---- the encoder-decoder: Vaswani et al. 2017 ---- */
 
-/* transformers has no class for it: this file is fusebox's own, and the names are torch.nn.Transformer's. */
+/* transformers has no class for this model: the file format is fusebox's own, with the names of
+ * torch.nn.Transformer. */
 static const ConfigKey pairs_keys[] = {
     {"norm", FIELD(norm_order), .choices = norm_orders},
     {"final_norm", FIELD(final_norm)},
@@ -249,7 +249,8 @@ static const ConfigKey rotary_members[] = {
     {0},
 };
 
-/* What the whole family says; files before transformers 5 have rope_theta and rope_scaling by themselves. */
+/* Keys of the whole family. Files older than transformers 5 have rope_theta and rope_scaling at the top
+ * level. */
 #define LLAMA_KEYS                                                                                           \
     {"hidden_act", FIELD(activation), .choices = silu}, {"tie_word_embeddings", FIELD(tied_head)},           \
         {"vocab_size", NEEDED(vocab)}, {"num_hidden_layers", NEEDED(layers)},                                \
@@ -288,7 +289,7 @@ static const ConfigKey qwen3_keys[] = {
     {"use_sliding_window", FIXED("false")},
     {0},
 };
-/* Without a sliding_window transformers takes one of 4096. */
+/* Without sliding_window, transformers uses one of 4096. */
 static const ConfigKey mistral_keys[] = {
     LLAMA_KEYS,
     {"num_key_value_heads", NEEDED(kv_heads)},
@@ -353,7 +354,7 @@ static const ConfigKey vit_keys[] = {
     {"patch_size", FIELD(patch)},
     {"num_channels", FIELD(channels)},
     {"qkv_bias", FIELD(attention_bias)},
-    {"class_token", FIELD(class_token)}, // ours: transformers always has one
+    {"class_token", FIELD(class_token)}, // fusebox's own key: transformers always has a class token
     {"pooler_act", FIXED("\"tanh\"")},
     {"layer_norm_eps", FIELD(norm_eps)},
     {"initializer_range", FIELD(init_std)},
@@ -363,7 +364,7 @@ static const ConfigKey vit_keys[] = {
 };
 static const ModelClass vit_classes[] = {{"ViTForImageClassification", .class_head = true},
                                          {"ViTModel", .pooler = true}};
-/* What masked pictures are trained with, and of the heads those that the Config is without. */
+/* Masked-image training, and heads that the Config lacks. */
 static const IgnoredNames vit_ignored[] = {
     {.pattern = "embeddings.mask_token"},
     {.pattern = "pooler.*", .unless = offsetof(Config, pooler)},
@@ -371,7 +372,7 @@ static const IgnoredNames vit_ignored[] = {
     {0},
 };
 
-/* As transformers 5 calls them, which may stand in files too. */
+/* Names of transformers 5, which may also occur in files. */
 static const RenamedPart vit_renamed[] = {{"encoder.layer.", "layers."},
                                           {"attention.attention.query", "attention.q_proj"},
                                           {"attention.attention.key", "attention.k_proj"},

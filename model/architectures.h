@@ -1,7 +1,6 @@
-/* architectures: what a Transformer can be, as data. A Config is one network: its choices and its numbers.
- * What a whole family of networks shares stands in a row of a table, which the Config points to. To add a
- * family is to add a row: no other code asks which family a network is of, only what its row and Config
- * say. */
+/* architectures: the supported Transformers, as data. A Config is one network: its choices and its sizes.
+ * A row of a table describes what a family of networks shares; each Config points to its row. To add a
+ * family, add a row: other code consults only the row and the Config. */
 #pragma once
 
 #include "data/end_tokens.h"
@@ -14,139 +13,140 @@
 #include <math.h>
 
 typedef enum { MASK_CAUSAL, MASK_FULL } AttentionMask;
-typedef enum { NORM_PRE, NORM_POST } NormOrder; // of each branch: Vaswani et al. 2017 have it after
+typedef enum { NORM_PRE, NORM_POST } NormOrder; // norms before each branch, or after it (Vaswani et al. 2017)
 typedef enum { POSITIONS_LEARNED, POSITIONS_SINUSOID, POSITIONS_ROTARY } Positions;
 
-/* How a model reads further than it was first trained to: model/parameter_values.c has the formulas. */
+/* Scaling of rotary positions for longer contexts; the formulas are in model/parameter_values.c. */
 typedef enum { ROTARY_PLAIN, ROTARY_LINEAR, ROTARY_LLAMA3 } RotaryScaling;
 
 /* Rotary positions: Su et al. 2021. */
 typedef struct {
-    double theta; // pair i of D/2 turns by theta^(-2i/D) a position
+    double theta; // pair i of D/2 rotates by theta^(-2i/D) per position
     RotaryScaling scaling;
-    double factor; // by which the context was stretched; 0 with ROTARY_PLAIN
-    /* Of ROTARY_LLAMA3: positions before the context was stretched, and turns within them: a pair with fewer
-     * than `low` is slowed by `factor`, one with more than `high` not at all. */
+    double factor; // context extension factor; 0 with ROTARY_PLAIN
+    /* ROTARY_LLAMA3: the original context, and thresholds on a pair's rotations within it. Pairs with
+     * fewer than `low` rotations are slowed by `factor`, pairs with more than `high` are unchanged. */
     double low, high;
     int64_t context;
 } Rotary;
 
-/* What is trained. */
+/* What a model is trained to predict. */
 typedef enum {
     TASK_NEXT_TOKEN,
     TASK_MASKED_TOKEN, // Devlin et al. 2019, section 3.1
-    TASK_SEQUENCE,     // the next token of the target, given the source
-    TASK_CLASS,        // of a picture: Dosovitskiy et al. 2021
+    TASK_SEQUENCE,     // the target's next token, given the source
+    TASK_CLASS,        // the class of a picture: Dosovitskiy et al. 2021
 } Task;
 
 typedef struct Architecture Architecture;
 
-/* The stack is what the head reads. Where encoder_layers is not 0, each of its blocks attends to the output
- * of a second stack, the encoder, whose own attention is never masked. A member that is added here goes into
- * config.c's list of fields as well. */
+/* The stack produces the head's input. If encoder_layers is not 0, each of its blocks also attends to the
+ * output of a second stack, the encoder, whose own attention is not masked. New members must be added to
+ * config.c's list of fields. */
 typedef struct {
-    char name[32];                    // of the preset that it equals or comes from, or "custom"
+    char name[32];                    // the preset that it equals or comes from, or "custom"
     const Architecture *architecture; // the row of its family
     Activation activation;            // of the feed-forward layers
     NormKind norm_kind;
     NormOrder norm_order;
-    bool final_norm; // a norm of its own ends each stack: always with NORM_PRE, and in torch.nn.Transformer
+    bool final_norm; // each stack ends with a norm: always with NORM_PRE, and in torch.nn.Transformer
     Positions positions;
-    Rotary rotary;          // of POSITIONS_ROTARY
-    bool attention_bias;    // queries, keys and values have biases, and the projection (but see the row)
-    bool mlp_bias;          // the feed-forward layers have biases
-    bool head_norms;        // a norm of each head's queries, and one of its keys
-    bool embedding_scale;   // the token's row is multiplied by sqrt(width)
-    bool tied_tables;       // source and target share a token table
-    bool tied_head;         // the head's weight is the token table
-    bool head_transform;    // BERT's head: linear, activation, norm before the vocabulary, and a bias
-    bool pooler;            // BERT's linear and tanh of the first token
-    bool class_head;        // a linear layer to the classes, and its bias
-    bool class_token;       // before the patches, and read by the head; without it that reads their mean
-    int64_t segments;       // kinds of segments; 0: none
-    int64_t layers;         // of the stack
+    Rotary rotary;        // of POSITIONS_ROTARY
+    bool attention_bias;  // biases of queries, keys, values and projection (unless the row says otherwise)
+    bool mlp_bias;        // the feed-forward layers have biases
+    bool head_norms;      // norms of each head's queries and keys
+    bool embedding_scale; // multiply token embeddings by sqrt(width)
+    bool tied_tables;     // source and target share a token table
+    bool tied_head;       // the head's weight is the token table
+    bool head_transform;  // BERT's head: linear, activation, norm before the vocabulary; a bias
+    bool pooler;          // BERT's linear layer and tanh on the first token
+    bool class_head;      // a linear layer to the classes, and its bias
+    bool class_token; // a token before the patches, read by the head; without it the head reads the patches'
+                      // mean
+    int64_t segments; // kinds of segments; 0: none
+    int64_t layers;   // of the stack
     int64_t encoder_layers; // 0: no encoder
     int64_t heads, kv_heads;
-    int64_t head_size; // D: width / heads, unless the family says otherwise
-    int64_t width;     // C: of the residual stream
-    int64_t hidden;    // of the feed-forward layer, 4C in GPT-2; a gated one has as much again for the gate
-    int64_t image;     // pixels of a picture's side; 0: the model reads tokens
-    int64_t patch;     // pixels of a patch's side
-    int64_t channels;  // of a pixel
-    int64_t context;   // positions the model knows; of pictures: a patch each, and the class token
-    int64_t vocab;     // tokens that exist, or classes; the tables hold config_padded_vocab() rows
+    int64_t head_size; // D: width / heads, unless set
+    int64_t width;     // C: width of the residual stream
+    int64_t hidden; // width of the feed-forward layer, 4C in GPT-2; gated layers add a gate of the same width
+    int64_t image;  // side of a picture in pixels; 0: the model reads tokens
+    int64_t patch;  // side of a patch in pixels
+    int64_t channels; // of a pixel
+    int64_t context;  // number of positions; for pictures: patches plus class token
+    int64_t vocab;    // number of tokens or classes; the tables have config_padded_vocab() rows
     double norm_eps;
-    double init_std; // of the normal distribution that weights start from; 0: Glorot's, by their sizes
-    EndTokens ends;  // no field of config.c: it changes nothing that is computed
-    bool new_head;   // no field: the head is drawn, whatever a folder has
-    const char
-        *other_head; // no field: what a head of the folder is for that is passed over; NULL: there is none
-    const Labels *labels;     // no field: names of the classes, somebody else's; NULL: they have none
-    ImageProcessor processor; // no field either: a folder's preprocessor_config.json has it
+    double init_std;          // standard deviation of initial weights; 0: Glorot initialization
+    EndTokens ends;           // not a field of config.c, because it does not affect the computation
+    bool new_head;            // not a field: initialize the head, even if the folder has one
+    const char *other_head;   // not a field: purpose of an ignored head in the folder; NULL: none
+    const Labels *labels;     // not a field: class names, owned elsewhere; NULL: none
+    ImageProcessor processor; // not a field: from preprocessor_config.json
 } Config;
 
 enum { VOCAB_PADDING = 128 };
 
-/* vocab rounded up to a multiple of 128: products like whole tiles. Padding rows are never predicted. */
+/* vocab rounded up to a multiple of 128, so that products have whole tiles. Padding rows are never
+ * predicted. */
 static inline int64_t config_padded_vocab(const Config *c) {
     return (c->vocab + VOCAB_PADDING - 1) / VOCAB_PADDING * VOCAB_PADDING;
 }
-/* Columns of all heads' queries, and of all keys or all values. */
+/* Total width of all heads' queries; of all keys (and of all values). */
 static inline int64_t config_query_width(const Config *c) {
     return c->heads * c->head_size;
 }
 static inline int64_t config_kv_width(const Config *c) {
     return c->kv_heads * c->head_size;
 }
-/* Patches of a picture. */
+/* Patches per picture. */
 static inline int64_t config_patches(const Config *c) {
     return c->patch > 0 ? (c->image / c->patch) * (c->image / c->patch) : 0;
 }
-/* What a token's row of its table is multiplied by: sqrt(C) in Vaswani et al. 2017, section 3.4, else 1. */
+/* Factor of token embeddings: sqrt(C) in Vaswani et al. 2017, section 3.4, else 1. */
 static inline double config_token_scale(const Config *c) {
     return c->embedding_scale ? sqrt((double)c->width) : 1;
 }
 
 /* ---- config.json ---- */
 
-/* A value's name in files. Of names for one value the first is written. */
+/* A value's name in files. The first name of a value is written. */
 typedef struct {
     const char *name; // NULL ends a list
     int value;
 } ConfigChoice;
 
-/* A key of config.json: a field of the Config, or something that is the same in the whole family. */
+/* A key of config.json: a field of the Config, or a constant of the family. */
 typedef struct ConfigKey ConfigKey;
 struct ConfigKey {
     const char *key;             // NULL ends a list
     size_t field;                // offset in Config; 0: none
-    bool required;               // otherwise the row's default stands where it is absent or null
-    const char *alias;           // a second key that says the same, in files with it or instead of it
-    const ConfigChoice *choices; // of a field that is an enum
-    const ConfigKey *members;    // of an object; what else it holds is turned away
-    const char *only;    // JSON of the only value that is supported; what else a file has is turned away
-    const char *written; // JSON that is written where there is no field
-    bool end_of_text;    // no field: the tokenizer's id that begins and ends texts is written
-    bool ends;           // instead of it the ids that the config says end a text, if any
-    bool old;            // of older files: read, but not written
-    bool labels;         // of a size: an object with a member for each class; label2id is written beside it
-    bool always;         // of a size: written even where config_complete would find it
+    bool required;               // else an absent or null value means the row's default
+    const char *alias;           // a second key with the same meaning, instead of the first or beside it
+    const ConfigChoice *choices; // for a field that is an enum
+    const ConfigKey *members;    // for an object: its members; others are refused
+    const char *only;            // JSON of the only supported value; others are refused
+    const char *written;         // JSON to write for a key without a field
+    bool end_of_text;            // key without a field: the tokenizer's end-of-text id is written
+    bool ends;                   // instead, the config's end tokens are written, if any
+    bool old;                    // from older files: read, but not written
+    bool labels; // a size written as an object with a member per class; label2id is written beside it
+    bool always; // a size that is written even if config_complete would derive it
 };
 
-/* A class of transformers that a file can name under "architectures", and the heads that it has. */
+/* A class of transformers that a file can name under "architectures", and its heads. */
 typedef struct {
     const char *name;
     bool head_transform, pooler, class_head;
-    bool partial; // it has more heads than are kept here: read, but never written
+    bool partial; // has heads that fusebox does not keep: read, but never written
 } ModelClass;
 
 /* ---- model.safetensors ---- */
 
-/* Names within a block. What has a weight and a bias ends so that "weight" and "bias" can follow. With
- * "{query,key,value}" the file holds the layer as so many tensors, one below the other in memory; likewise
- * gate and up of a gated layer. NULL: the family has no such thing. */
+/* Tensor names within a block. Names of layers end so that "weight" and "bias" can follow.
+ * "{query,key,value}" means that the file stores the layer as several tensors, concatenated in memory; the
+ * same holds for gate and up. NULL: the family has no such layer. */
 typedef struct {
-    const char *prefix; // of the block, with its number
+    const char *prefix; // prefix of a block, with its number
     const char *norm1, *qkv, *query_norm, *key_norm, *projection, *cross_norm, *cross, *cross_projection;
     const char *norm2, *expand, *contract;
 } BlockNames;
@@ -156,25 +156,25 @@ typedef struct {
     BlockNames block;
 } StackNames;
 
-/* Tensors of a file that may be passed over. */
+/* Tensors of a file that may be ignored. */
 typedef struct {
-    const char *pattern; // a shell's, for names without the optional prefix; NULL ends a list
-    size_t unless;       // offset of a flag in Config that, if set, forbids it; 0: always
-    const char *other;   // what it is the head for, if it is another's: people are told; else NULL
+    const char *pattern; // shell pattern for names without the optional prefix; NULL ends a list
+    size_t unless;       // offset in Config of a flag that forbids ignoring; 0: none
+    const char *other;   // another model's head, named in a note to the user; else NULL
 } IgnoredNames;
 
-/* A part of names that some files have in the place of ours. */
+/* A part of a name that other files spell differently. */
 typedef struct {
     const char *ours, *theirs; // NULL ends a list
 } RenamedPart;
 
 typedef struct {
-    const char *optional; // a prefix that files may leave out: "transformer.", "bert."
+    const char *optional; // a prefix that files may omit: "transformer.", "bert."
     StackNames stack, encoder;
     const char *transform, *transform_norm, *head, *head_bias, *pooler;
-    bool transposed;             // the blocks' matrices are stored (in, out), as GPT-2's Conv1D does
-    const RenamedPart *renamed;  // or NULL: what other generations of files have
-    const IgnoredNames *ignored; // or NULL; a copy of a tied head is passed over anyway
+    bool transposed;             // the blocks' matrices are stored as (in, out), as in GPT-2's Conv1D
+    const RenamedPart *renamed;  // names of other file generations, or NULL
+    const IgnoredNames *ignored; // or NULL; a copy of a tied head is ignored in any case
 } ParameterNames;
 
 /* ---- the table ---- */
@@ -182,22 +182,22 @@ typedef struct {
 struct Architecture {
     const char *type;        // "model_type" of config.json
     const char *description; // for messages: "a decoder-only model"
-    Task task;               // what it is trained on
-    AttentionMask mask;      // of the stack's self-attention
-    bool encoder;            // there is a second stack
-    bool embedding_norm;     // a norm after the tables' sum
-    bool qkv_as_one; // queries, keys and values are one layer, not three: naive forms run each by itself
-    bool patches;    // the input is a picture, cut into patches, and not tokens
-    bool projection_plain;  // attention's projection has no bias, even where queries, keys and values have
-    bool projection_biased; // it has one even where they have none
-    bool shrunk_residuals;  // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
-    bool end_tokens;        // its folders name the tokens that end a text, and may name several
-    Config defaults;        // what its networks have unless they say otherwise; 0: see config_complete
+    Task task;               // training task
+    AttentionMask mask;      // mask of the stack's self-attention
+    bool encoder;            // has a second stack
+    bool embedding_norm;     // a norm after the embedding
+    bool qkv_as_one; // queries, keys and values are a single layer; otherwise naive forms run them separately
+    bool patches;    // the input is a picture, cut into patches
+    bool projection_plain;  // attention's projection has no bias, even if queries, keys and values have
+    bool projection_biased; // attention's projection has a bias, even if they have none
+    bool shrunk_residuals;  // layers that write to the residual stream start smaller, by 1 / sqrt(2 * layers)
+    bool end_tokens;        // folders name end-of-text tokens, possibly several
+    Config defaults;        // default values of a Config; 0: see config_complete
     const ConfigKey *keys;
-    const ModelClass *classes; // the last is that of a file that names none of them; NULL: files name none
+    const ModelClass *classes; // the last one is assumed for files that name none; NULL: files never name one
     int class_count;
     ParameterNames names;
 };
 
-/* The rows; NULL after the last. */
+/* Row `index`; NULL after the last. */
 const Architecture *architecture_at(int index);

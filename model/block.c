@@ -6,7 +6,7 @@
 
 static const Tensor none = {0};
 
-/* A block's forward or backward pass under way. */
+/* A forward or backward pass through one block. */
 typedef struct {
     Ctx *ctx;
     const BlockPass *pass;
@@ -14,12 +14,12 @@ typedef struct {
     const BlockParameters *p;
     Block *b;
     int64_t layer;
-    Residual *x;      // forward: the stream
+    Residual *x;      // forward: the residual stream
     BlockGradient *g; // backward: its gradient
-    Tensor inside;    // backward, (B, T, C): memory for gradients of what lies inside a branch
+    Tensor inside;    // backward, (B, T, C): scratch for gradients inside a branch
 } Walk;
 
-/* A packed layer as so many. */
+/* The number of layers that a packed layer stands for. */
 static int parts_of(const Config *c, int parts) {
     return !c->architecture->qkv_as_one && c->kv_heads == c->heads ? parts : 1;
 }
@@ -32,13 +32,13 @@ Affine block_query_rows(const Affine *packed) {
     return affine_rows(packed, 0, tensor_width(packed->weight.weight));
 }
 
-/* And those that make keys and values. */
+/* The rows that produce keys and values. */
 static Affine memory_rows(const Affine *packed) {
     int64_t C = tensor_width(packed->weight.weight);
     return affine_rows(packed, C, packed->weight.weight.shape.d[0] - C);
 }
 
-/* Where a pass only infers, nothing inside a block outlives it; where it trains, what is not recomputed. */
+/* Inference keeps nothing beyond the block; training saves what is not recomputed. */
 static ArenaKind saved_unless(const Walk *w, Recompute recomputed) {
     return w->ctx->training && w->pass->recompute < recomputed ? ARENA_SAVED : ARENA_SCRATCH;
 }
@@ -47,13 +47,13 @@ static ArenaKind saved(const Walk *w) {
     return saved_unless(w, RECOMPUTE_BLOCKS);
 }
 
-/* Of this layer's branches. */
+/* Stochastic-depth rate of this layer's branches. */
 static double depth_of(const Walk *w) {
     const BlockPass *pass = w->pass;
     return pass->layers > 1 ? pass->depth * (double)w->layer / (double)(pass->layers - 1) : pass->depth;
 }
 
-/* That of the encoder's output: keys and values made before, or empty. */
+/* Cached keys and values of the encoder's output, or empty. */
 static Tensor memory_cache(const Walk *w) {
     const Cache *cache = w->pass->cache;
     return cache && !tensor_empty(cache->memory) ? cache_layer(cache->memory, w->layer) : none;
@@ -77,8 +77,8 @@ static Status linear(Walk *w, const char *name, Tensor x, ArenaKind where, Linea
     return linear_forward(w->ctx, l, where);
 }
 
-/* `l` says dx and what else there is to say. Whoever reads an activated layer's output returns the gradient
- * of its pre. */
+/* The caller sets dx and further fields of `l`. The reader of an activated layer's output returns the
+ * gradient of its pre-activation. */
 static Status linear_back(Walk *w, const char *name, const Affine *p, const LinearForward *forward, Tensor dy,
                           LinearBackward l) {
     l.forward = forward;
@@ -106,7 +106,7 @@ static Status add_back(Walk *w, const char *name, const Affine *p, const Residua
     return residual_add_backward(w->ctx, &w->g->x, forward, &l);
 }
 
-/* `a` may say more than is set here. */
+/* The caller may set further fields of `a`. */
 static Status attend(Walk *w, const char *name, Tensor q, Tensor k, Tensor v, AttentionForward *a) {
     const Config *c = w->config;
     a->q = q;
@@ -126,7 +126,7 @@ static Status attend_back(Walk *w, const char *name, const AttentionForward *for
     return attention_backward(w->ctx, &a);
 }
 
-/* Keys and values: in each row the keys, then the values. */
+/* Views of keys and values: each row holds the keys, then the values. */
 static Tensor keys_of(const Config *c, Tensor keys_and_values) {
     return tensor_columns(keys_and_values, 0, config_kv_width(c));
 }
@@ -134,7 +134,7 @@ static Tensor values_of(const Config *c, Tensor keys_and_values) {
     return tensor_columns(keys_and_values, config_kv_width(c), config_kv_width(c));
 }
 
-/* Queries, and behind them keys and values. */
+/* Views of queries, keys and values in packed rows. */
 static void split(const Walk *w, Tensor qkv, Tensor *q, Tensor *k, Tensor *v) {
     int64_t Q = config_query_width(w->config);
     Tensor keys_and_values = tensor_columns(qkv, Q, tensor_width(qkv) - Q);
@@ -143,14 +143,15 @@ static void split(const Walk *w, Tensor qkv, Tensor *q, Tensor *k, Tensor *v) {
     *v = values_of(w->config, keys_and_values);
 }
 
-/* The gradient of what attention makes: in w->inside, unless the heads are wider or narrower than x. */
+/* Memory for the gradient of attention's output: w->inside, unless the heads' total width differs from
+ * x's. */
 static Status take_d_heads(Walk *w, Tensor heads, Tensor *d) {
     *d = tensor_view(w->inside.data, heads.dtype, heads.shape);
     if (tensor_width(heads) == w->config->width) return OK;
     return take(w->ctx, ARENA_SCRATCH, "d heads", heads.dtype, heads.shape, d);
 }
 
-/* x, columns of the packed projection, becomes what is normed, where the config has such norms. */
+/* Normalizes the heads in x, columns of the packed projection, if the config has head norms. */
 static Status head_norm(Walk *w, const char *name, const Affine *p, Tensor *x, NormForward *n) {
     if (!w->config->head_norms) return OK;
     *n = (NormForward){
@@ -162,7 +163,7 @@ static Status head_norm(Walk *w, const char *name, const Affine *p, Tensor *x, N
     return OK;
 }
 
-/* In the place of the gradient of what it made comes that of what it read. */
+/* Replaces the gradient of the norm's output by that of its input, in place. */
 static Status head_norm_back(Walk *w, const char *name, const Affine *p, const NormForward *forward,
                              Tensor d) {
     if (!w->config->head_norms) return OK;
@@ -264,7 +265,7 @@ static Status feed_forward(Walk *w, Tensor u) {
     return add(w, "mlp.contract", &w->p->contract, b->expand.y, &b->expand, &b->contract);
 }
 
-/* What lies inside was not kept: a second time. */
+/* Recomputes the hidden activations. */
 static Status hidden_again(Walk *w, LinearForward *expand, ResidualAdd *contract) {
     if (w->pass->recompute != RECOMPUTE_HIDDEN) return OK;
     expand->pre = expand->y = none;
@@ -289,12 +290,12 @@ static Status feed_forward_back(Walk *w, LinearBackward du) {
 
 /* A branch and its norm. */
 typedef struct {
-    const char *name; // of the norm
+    const char *name; // name of the norm
     int site;
     const Affine *parameters;
     NormForward *norm;
     Status (*forward)(Walk *w, Tensor u);
-    Status (*backward)(Walk *w, LinearBackward du); // du says where the gradient of u goes
+    Status (*backward)(Walk *w, LinearBackward du); // du gives the destination of the gradient of u
 } Branch;
 
 static Branch self_attention_of(const Walk *w) {

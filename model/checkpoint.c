@@ -36,7 +36,7 @@ static Status write_state(Ctx *ctx, const char *folder, const Parameters *parame
     return training_state_save(ctx, path, parameters, state);
 }
 
-/* What the other ranks have to do with it: tensors of the files that rank 0 opens. */
+/* The part of ranks other than 0: they write tensors to the files that rank 0 opens. */
 static Status write_tensors(Ctx *ctx, const Parameters *parameters, const TrainingState *state) {
     TRY(weights_save(ctx, weights_name, parameters));
     return state ? training_state_save(ctx, state_name, parameters, state) : OK;
@@ -64,11 +64,11 @@ Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const
     TRY(directory_stage(folder, &stage));
     Status status = write_folder(ctx, stage, config, parameters, tokenizer, state);
     if (!status) status = directory_publish(stage, folder);
-    if (status) status_free(directory_remove(stage)); /* the first error is the one to report */
+    if (status) status_free(directory_remove(stage)); // the first error is reported
     return status;
 }
 
-/* How pictures become the model's. Where the folder does not say, they are scaled to its size. */
+/* Reads how pictures are preprocessed. By default they are scaled to the model's size. */
 static Status read_processor(const char *folder, Config *c) {
     bool found;
     ImageProcessor *p = &c->processor;
@@ -112,7 +112,7 @@ char *checkpoint_step_folder(const char *out, int64_t step) {
     return path_join(out, name);
 }
 
-/* The step of ".../step-00000100" followed by `ending`, or -1. */
+/* The step in ".../step-00000100" followed by `ending`, or -1. */
 static int64_t step_of(const char *path, const char *ending) {
     const char *name = path_name(path);
     if (strncmp(name, "step-", 5) != 0) return -1;
@@ -133,7 +133,7 @@ static Status holds(const char *folder, const char *name, bool *there) {
     return OK;
 }
 
-/* An error is no answer: what cannot be seen may be whole. */
+/* Whether a step folder is complete. A folder that cannot be read is an error, because it may be complete. */
 static Status complete(const char *folder, bool *whole) {
     TRY(holds(folder, config_name, whole));
     if (!*whole) return OK;
@@ -146,7 +146,7 @@ static int later_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* All entries of a run's folder, its steps before everything else; none where there is no folder. */
+/* All entries of a run's folder, latest step first, then everything else; empty without a folder. */
 static Status list_later_first(const char *out, PathList *list) {
     PathKind kind;
     *list = (PathList){0};
@@ -242,8 +242,8 @@ Status checkpoint_latest_whole(const char *out, char **folder, PathList *passed)
     return status;
 }
 
-/* Is it what an interrupted directory_publish left of a step folder? An old folder is removed only where the
- * new one has taken its place. */
+/* Whether a path is a leftover of an interrupted directory_publish. An old folder counts only if the new
+ * one has replaced it. */
 static Status is_leftover(const char *out, const char *path, bool *leftover) {
     *leftover = step_of(path, ".tmp") >= 0;
     int64_t step = step_of(path, ".old");

@@ -4,14 +4,13 @@
 #include "data/safetensors.h"
 #include "model/checkpoint.h"
 
-enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values that pass at once, at most
-/* As many as any pass of these parameters needs. */
+enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values processed at a time, at most
+/* The size of that buffer for these parameters. */
 int64_t checkpoint_chunk(const Parameters *parameters);
 
 CHECKED Status weights_save(Ctx *ctx, const char *path, const Parameters *parameters);
-/* Which heads and final norms that a family can have are in the folder's weights, whatever its config.json
- * says: many a folder holds more or less than the class that it names. Leaves the config alone where there
- * are no weights yet. */
+/* Detects which optional heads and final norms the folder's weights contain, because many folders differ
+ * from the class that their config.json names. Leaves the config alone if there are no weights yet. */
 void weights_heads(const char *folder, Config *config);
 CHECKED Status weights_check(const char *folder, const Config *config);
 CHECKED Status weights_load(Ctx *ctx, const char *folder, Parameters *parameters);
@@ -25,7 +24,7 @@ static inline void safetensors_release(Safetensors **file) {
     safetensors_close(*file);
 }
 
-/* A file of a checkpoint, on its way to disk by all ranks. */
+/* A file of a checkpoint, written by all ranks. */
 typedef struct {
     struct Rendezvous *ranks;  // NULL: one rank
     SafetensorsWriter *writer; // NULL on a rank that writes nothing
@@ -34,12 +33,12 @@ typedef struct {
     int *owner; // (count) the rank that writes each entry
 } RankFile;
 
-/* Collective; `path` and the notes are rank 0's. Each entry is then appended to the writer, in order, by the
- * one rank for which rank_file_mine is true. */
+/* Collective; `path` and the notes are rank 0's. Then the one rank for which rank_file_mine is true
+ * appends each entry to the writer, in order. */
 CHECKED Status rank_file_open(const Parameters *parameters, const char *path, const SafetensorsEntry *entries,
                               int64_t count, const SafetensorsNote *notes, int64_t note_count,
                               RankFile *file);
 bool rank_file_mine(RankFile *file, int64_t entry);
-/* Collective, with what came of this rank's entries, which it takes over: where all ranks' are written rank 0
- * publishes the file, else all get an error. */
+/* Collective; takes over `status`, the result of this rank's entries. If all ranks succeeded, rank 0
+ * publishes the file; else all return an error. */
 CHECKED Status rank_file_close(RankFile *file, Status status);

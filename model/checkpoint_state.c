@@ -1,4 +1,4 @@
-/* training_state.safetensors: moments as tensors, everything else as metadata. */
+/* training_state.safetensors: moments as tensors, all other state as metadata. */
 #include "base/bfloat16.h"
 #include "base/files.h"
 #include "base/memory.h"
@@ -50,18 +50,18 @@ static void print_member(const TrainingState *state, int i, char *text, size_t s
     switch (members[i].type) {
     case MEMBER_COUNT: snprintf(text, size, "%" PRId64, *(const int64_t *)place); break;
     case MEMBER_SEED: snprintf(text, size, "%" PRIu64, *(const uint64_t *)place); break;
-    case MEMBER_REAL: snprintf(text, size, "%.17g", *(const double *)place); break; /* exact */
+    case MEMBER_REAL: snprintf(text, size, "%.17g", *(const double *)place); break; // 17 digits are exact
     case MEMBER_TEXT: snprintf(text, size, "%s", (const char *)place); break;
     }
 }
 
-static const int64_t COUNT_MOST = INT64_MAX / 2; // a run that goes on counts on
+static const int64_t COUNT_MOST = INT64_MAX / 2; // leaves room to continue counting
 
 static Status parse_member(const char *path, const char *text, int i, TrainingState *state) {
     void *place = (char *)state + members[i].offset;
     char *end = NULL;
     errno = 0;
-    bool digits = text && text[0] >= '0' && text[0] <= '9'; /* strtoll would pass over blanks */
+    bool digits = text && text[0] >= '0' && text[0] <= '9'; // strtoll would skip blanks
     switch (members[i].type) {
     case MEMBER_COUNT:
         if (digits) *(int64_t *)place = strtoll(text, &end, 10);
@@ -127,8 +127,8 @@ static Tensor moments(const Parameters *p, int moment) {
     return moment ? p->v : p->m;
 }
 
-/* Others can come of gradients whose squares overflow only. AdamW takes the second moment's root: one step
- * would spoil the model. */
+/* Refuses invalid second moments. Overflowing squares of gradients can produce them, and AdamW's square
+ * root would spoil the model within one step. */
 static Status check_moment(ErrorCode code, const char *path, const char *name, const float *values,
                            int64_t count) {
     float least = *name == 'v' ? 0 : -FLT_MAX;
@@ -139,7 +139,7 @@ static Status check_moment(ErrorCode code, const char *path, const char *name, c
     return OK;
 }
 
-/* What is narrow in memory is narrow in the file, and exact. */
+/* Values stored in bf16 in memory are written as bf16, which is exact. */
 static Status append_moment(SafetensorsWriter *writer, Dtype dtype, const float *values, int64_t count) {
     uint16_t narrow[4096];
     const int64_t most = sizeof narrow / sizeof *narrow;
@@ -152,7 +152,7 @@ static Status append_moment(SafetensorsWriter *writer, Dtype dtype, const float 
     return OK;
 }
 
-/* Of those that this rank writes. */
+/* Saves the moments that this rank writes. */
 static Status save_moment(Ctx *ctx, const char *path, RankFile *file, const Parameters *p, int moment,
                           Tensor whole, float *chunk) {
     for (int i = 0; i < p->count; i++) {
@@ -201,7 +201,8 @@ Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, cons
     TRY(open_file(path, p, state, ctx->scaled, &file));
     for (int moment = 0; moment < 2; moment++) {
         Tensor whole;
-        Status collected = shards_collect(ctx, p, moments(p, moment), &whole); // also after an error: all do
+        Status collected =
+            shards_collect(ctx, p, moments(p, moment), &whole); // collective, also after an error
         if (!status && !collected) status = save_moment(ctx, path, &file, p, moment, whole, chunk);
         if (status)
             status_free(collected);

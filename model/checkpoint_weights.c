@@ -1,5 +1,5 @@
-/* model.safetensors: the weights in the names and layouts of files (model/architectures.h), streamed in and
- * out. A parameter in several parts is several tensors of a file. */
+/* model.safetensors: weights in the names and layouts of files (model/architectures.h), read and written
+ * in chunks. A parameter with several parts is several tensors of a file. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Host memory that the values pass through. */
+/* Host buffers for conversion. */
 typedef struct {
     float *chunk;  // (checkpoint_chunk)
-    float *matrix; // the largest matrix that is stored transposed
-    Tensor from;   // what is saved, flat: the master weights where there are any
+    float *matrix; // the largest matrix stored transposed
+    Tensor from;   // source of saved values, flat: the master weights if there are any
 } Staging;
 
 static void staging_close(Staging *staging) {
@@ -38,7 +38,7 @@ static Status staging_open(const Parameters *p, Staging *staging) {
                 (long long)largest);
 }
 
-/* to[j][i] = from[i][j] for rows x columns values, in tiles that fit the first cache. */
+/* to[j][i] = from[i][j] for rows x columns values, in tiles that fit the L1 cache. */
 static void transpose(const float *from, int64_t from_stride, int64_t rows, int64_t columns, float *to,
                       int64_t to_stride) {
     enum { TILE = 32 };
@@ -61,7 +61,7 @@ static int64_t smaller(int64_t a, int64_t b) {
 typedef struct {
     const ParameterInfo *info;
     int part;
-    int64_t rows, offset; // of memory: rows that the file holds, and where they begin in the flat space
+    int64_t rows, offset; // rows of the parameter in this tensor, and their offset in the flat space
     char name[80];
 } Piece;
 
@@ -83,7 +83,7 @@ static Piece *list_pieces(const Parameters *p) {
     return pieces;
 }
 
-/* What a file says of it. */
+/* The safetensors entry of a piece. */
 static SafetensorsEntry describe(const Piece *piece) {
     const ParameterInfo *info = piece->info;
     const Shape *shape = info->in_file.rank ? &info->in_file : &info->shape;
@@ -99,7 +99,7 @@ static SafetensorsEntry describe(const Piece *piece) {
 
 /* ---- saving ---- */
 
-/* One weight that is not finite makes every later loss so: no good checkpoint may give way to it. */
+/* Refuses non-finite weights, so that they never replace a good checkpoint. */
 static Status check_saved(const Piece *piece, const float *values, int64_t count) {
     if (values_finite(values, count)) return OK;
     return fail(
@@ -122,7 +122,7 @@ static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Piece *piece,
 static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *piece,
                               const Staging *staging) {
     int64_t out = piece->info->shape.d[0], in = piece->info->shape.d[1];
-    int64_t most = CHECKPOINT_CHUNK / out; /* rows of the file at once */
+    int64_t most = CHECKPOINT_CHUNK / out; // rows of the file per chunk
     assert(most > 0);
     TRY(values_read(ctx, staging->from, piece->info->offset, piece->info->count, staging->matrix));
     TRY(check_saved(piece, staging->matrix, in * out));
@@ -136,7 +136,7 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *
 
 static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Piece *pieces,
                        const SafetensorsEntry *entries, const Staging *staging) {
-    SafetensorsNote note = {"format", "pt"}; /* without it transformers refuses the file */
+    SafetensorsNote note = {"format", "pt"}; // transformers requires this note
     RankFile file;
     int64_t count = piece_count(p);
     TRY(rank_file_open(p, path, entries, count, &note, 1, &file));
@@ -165,7 +165,7 @@ Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
 
 enum { NAME = 96 };
 
-/* The name that files of another generation have. */
+/* The name under another file generation. */
 static void other_name(const RenamedPart *renamed, const char *name, char other[NAME]) {
     snprintf(other, NAME, "%s", name);
     for (const RenamedPart *r = renamed; r->ours; r++) {
@@ -187,7 +187,7 @@ static const SafetensorsEntry *find_name(const Safetensors *file, const Paramete
     return safetensors_find(file, other);
 }
 
-/* What follows the prefix that files may leave out. */
+/* The name without the optional prefix. */
 static const char *short_name(const ParameterNames *names, const char *name) {
     size_t length = strlen(names->optional);
     return strncmp(name, names->optional, length) == 0 ? name + length : name;
@@ -198,7 +198,7 @@ static const SafetensorsEntry *find(const Safetensors *file, const ParameterName
     return entry ? entry : find_name(file, names, short_name(names, name));
 }
 
-/* Whether the layer is there that is called `layer`; NULL: the family has none. */
+/* Whether the file has the layer `layer`; NULL: the family has none. */
 static bool has_layer(const Safetensors *file, const ParameterNames *names, const char *layer) {
     char name[96];
     if (!layer) return false;
@@ -206,8 +206,7 @@ static bool has_layer(const Safetensors *file, const ParameterNames *names, cons
     return find(file, names, name) != NULL;
 }
 
-/* By which of the family's patterns a tensor of a file may be passed over, or NULL. The pooler stays where
- * the head is drawn. */
+/* The pattern by which a tensor of a file may be ignored, or NULL. A new head leaves the pooler in use. */
 static const IgnoredNames *ignored_by(const Config *c, const char *name) {
     const ParameterNames *names = &c->architecture->names;
     for (const IgnoredNames *i = names->ignored; i && i->pattern; i++) {
@@ -223,7 +222,7 @@ void weights_heads(const char *folder, Config *config) {
     Safetensors *file = NULL;
     if (!names->transform && !names->pooler && !config->architecture->encoder) return;
     Status status = safetensors_open_folder(folder, &file);
-    if (status) { /* loading will say what is wrong */
+    if (status) { // loading will report the error
         status_free(status);
         return;
     }
@@ -257,13 +256,13 @@ static Status check_shape(const char *folder, const SafetensorsEntry *entry, con
                 entry->name, has, needs);
 }
 
-/* Of the head, which is drawn. */
+/* Whether the piece belongs to a head that is newly initialized. */
 static bool drawn(const Parameters *p, const Piece *piece) {
     return p->config.new_head && ignored_by(&p->config, piece->name);
 }
 
-/* Whether a file's table of positions is of another size of pictures: with a square of patches it can be made
- * to fit. Its patches' side, or 0. */
+/* The side of the file's position grid, if its table of positions belongs to another picture size and can
+ * be interpolated; else 0. */
 static int64_t other_grid(const Parameters *p, const SafetensorsEntry *entry, const Piece *piece) {
     const Config *c = &p->config;
     if (!c->architecture->patches || piece->info->parameter != &p->stack.position) return 0;
@@ -275,7 +274,7 @@ static int64_t other_grid(const Parameters *p, const SafetensorsEntry *entry, co
     return side * side == patches ? side : 0;
 }
 
-/* Every parameter is there in its shape; `known` marks the entries that they are. */
+/* Checks that every parameter exists with its shape, and marks its entries in `known`. */
 static Status check_parameters(const char *folder, const Safetensors *file, const Parameters *p,
                                const Piece *pieces, bool *known) {
     int64_t count = piece_count(p);
@@ -291,7 +290,7 @@ static Status check_parameters(const char *folder, const Safetensors *file, cons
     return OK;
 }
 
-/* Every parameter is there in its shape, and nothing else is. */
+/* Checks that every parameter exists with its shape, and nothing else does. */
 static Status check_names(const char *folder, const Safetensors *file, const Parameters *p,
                           const Piece *pieces) {
     int64_t entries = safetensors_count(file);
@@ -320,8 +319,7 @@ static Status same_values(const SafetensorsEntry *a, const SafetensorsEntry *b, 
     return OK;
 }
 
-/* What a file repeats of the token table as the head is that table, or the model is another than config.json
- * says. */
+/* Checks that a repeated tied head equals the token table. Otherwise config.json describes another model. */
 static Status check_tied_head(const char *folder, const Safetensors *file, const Config *c) {
     const ParameterNames *names = &c->architecture->names;
     const SafetensorsEntry *head = c->tied_head ? find(file, names, names->head) : NULL;
@@ -365,7 +363,7 @@ static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, 
         int64_t held = entry->count > first ? smaller(entry->count - first, n) : 0;
         TRY(safetensors_read(entry, first, held, staging->chunk));
         TRY(check_loaded(entry, staging->chunk, held));
-        /* The vocabulary's padding rows are zeros. */
+        /* The vocabulary's padding rows are zero. */
         memset(staging->chunk + held, 0, (size_t)(n - held) * sizeof(float));
         TRY(write_values(ctx, p, info, piece->offset + first, n, staging->chunk));
     }
@@ -375,7 +373,7 @@ static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, 
 static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
                               const Staging *staging) {
     int64_t out = piece->info->shape.d[0], in = piece->info->shape.d[1];
-    int64_t most = CHECKPOINT_CHUNK / out; /* rows of the file at once */
+    int64_t most = CHECKPOINT_CHUNK / out; // rows of the file per chunk
     assert(most > 0);
     for (int64_t first = 0; first < in; first += most) {
         int64_t rows = smaller(in - first, most);
@@ -386,11 +384,11 @@ static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameter
     return parameter_write(ctx, p, (int)(piece->info - p->info), staging->matrix);
 }
 
-/* The table of another size of pictures, stretched or shrunk. */
+/* Loads a table of positions and interpolates it to this picture size. */
 static Status load_positions(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
                              int64_t side) {
     const Config *c = &p->config;
-    const int64_t first = c->class_token ? c->width : 0; // the class token's stays
+    const int64_t first = c->class_token ? c->width : 0; // the class token's position is copied
     OWNED float *from = memory_array((size_t)entry->count, sizeof *from);
     OWNED float *to = memory_array((size_t)piece->info->count, sizeof *to);
     TRY(safetensors_read(entry, 0, entry->count, from));

@@ -80,7 +80,7 @@ bool config_equal(const Config *a, const Config *b) {
 
 /* ---- presets ---- */
 
-/* A network that has a name. What is 0 here is as the row or config_complete has it. */
+/* A named network. A value of 0 means the row's default or config_complete. */
 typedef struct {
     const char *name;
     const char *type;
@@ -91,9 +91,9 @@ typedef struct {
     Rotary rotary;
 } Preset;
 
-/* Radford et al. 2019, table 2; Devlin et al. 2019, section 3; Vaswani et al. 2017, table 3; all as released,
- * and so the Llama family's. A name stands for a shape: its weights are drawn. The nano ones are ours, small
- * enough to train on a laptop's CPU. */
+/* Sizes as released: Radford et al. 2019, table 2; Devlin et al. 2019, section 3; Vaswani et al. 2017,
+ * table 3; the Llama family. A preset has random weights. The nano presets are fusebox's own, small enough
+ * to train on a laptop's CPU. */
 static const Preset presets[] = {
     {"gpt2-nano", "gpt2", .layers = 4, .heads = 4, .width = 128, .context = 256, .vocab = 256},
     {"gpt2", "gpt2", .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocab = 50257},
@@ -141,13 +141,13 @@ const char *config_preset_name(int index) {
 }
 
 void config_complete(Config *c) {
-    if (c->architecture->patches && c->image <= INT32_MAX) // else config_validate says no
+    if (c->architecture->patches && c->image <= INT32_MAX) // else config_validate reports it
         c->context = config_patches(c) + c->class_token;
     if (c->architecture->encoder && !c->encoder_layers) c->encoder_layers = c->layers;
     c->final_norm |= c->norm_order == NORM_PRE;
     if (!c->kv_heads) c->kv_heads = c->heads;
     if (!c->head_size && c->heads > 0) c->head_size = c->width / c->heads;
-    if (c->hidden || c->width > INT64_MAX / 8) return; // config_validate says no
+    if (c->hidden || c->width > INT64_MAX / 8) return; // config_validate reports it
     c->hidden = 4 * c->width;
     if (activation_gated(c->activation)) c->hidden = (8 * c->width / 3 + 63) / 64 * 64;
 }
@@ -208,7 +208,7 @@ static Status check_ranges(const Config *c) {
     return OK;
 }
 
-/* Whether the family's files say this field. */
+/* Whether the family's files contain this field. */
 static bool has_key(const Architecture *a, size_t field) {
     for (const ConfigKey *k = a->keys; k->key; k++)
         if (k->field == field) return true;

@@ -4,7 +4,7 @@ static Tensor as_rows(Tensor t) {
     return tensor_reshape(t, shape2(tensor_rows(t), tensor_width(t)));
 }
 
-/* Linear, activation, norm: (M, C) to (M, C). Saved in training, else in scratch, where the caller marks. */
+/* Linear, activation, norm: (M, C) to (M, C). Saved in training, else in scratch that the caller marked. */
 static Status transform(Ctx *ctx, const Parameters *p, Tensor x, LinearForward *l, NormForward *n) {
     ArenaKind saved = ctx->training ? ARENA_SAVED : ARENA_SCRATCH;
     *l = (LinearForward){.x = x,
@@ -31,7 +31,7 @@ static Status gather(Ctx *ctx, const Targets *t, Tensor *x, GatherForward *g) {
     return OK;
 }
 
-/* A class is told by one row, which is all that there is where the stack leaves the first alone. */
+/* Whether rows must be pooled: a class head reads one row, unless the stack already returns only that row. */
 static bool pools(const Config *c, Tensor hidden) {
     return c->architecture->task == TASK_CLASS && hidden.shape.d[1] > 1;
 }
@@ -80,7 +80,7 @@ Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets 
     return OK;
 }
 
-/* Mirrors `transform`: the gradient of its output becomes that of its input, in a tensor of its own. */
+/* Mirrors `transform`: turns the gradient of its output into that of its input, in a new tensor. */
 static Status transform_back(Ctx *ctx, const Parameters *p, const Head *h, Tensor dy, Tensor *dx) {
     Tensor dr;
     TRY(take(ctx, ARENA_SAVED, "d head norm", dy.dtype, dy.shape, &dr));

@@ -113,7 +113,7 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     return training ? upload_decays(ctx, p) : OK;
 }
 
-/* The stream of random numbers that a parameter draws from: FNV-1a of its name. */
+/* A parameter's random stream: FNV-1a of its name. */
 static uint64_t stream_of(const char *name) {
     uint64_t hash = 0xcbf29ce484222325u;
     for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
@@ -125,7 +125,7 @@ Status parameters_initialize(Ctx *ctx, Parameters *p, uint64_t seed) {
     Status status = OK;
     for (int i = 0; i < p->count && !status; i++) {
         const ParameterInfo *info = &p->info[i];
-        /* The vocabulary's padding rows stay zero. */
+        // the vocabulary's padding rows stay zero
         int64_t count = info->rows * (info->count / info->shape.d[0]);
         for (int64_t first = 0; first < count && !status; first += STAGING) {
             int64_t n = count - first < STAGING ? count - first : STAGING;
@@ -218,8 +218,8 @@ static double sinusoid(const Config *c, int64_t k) {
     return i % 2 ? cos(angle) : sin(angle);
 }
 
-/* Llama 3.1's: pairs that turn often within the original context keep their frequency, those that turn seldom
- * are slowed by the factor, and between the two it goes over in a straight line.
+/* Llama 3.1's scaling: pairs that rotate often within the original context keep their frequency, pairs
+ * that rotate seldom are slowed by the factor, with linear interpolation between.
  *
  *     turns  = context * f / (2 pi)
  *     kept   = (turns - low) / (high - low), from 0 to 1

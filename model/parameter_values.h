@@ -1,11 +1,11 @@
-/* parameter_values: the parameters' memory, initial values, and ways in and out; and the tables of positions,
- * which lie beside them but are computed, not learned. */
+/* parameter_values: memory, initialization, reading and writing of parameters, and the tables of fixed
+ * positions. */
 #pragma once
 
 #include "kernels/op.h"
 #include "model/parameters.h"
 
-/* Takes the flat tensors from ctx's arenas and points every parameter into them. With `training` also
+/* Takes the flat tensors from ctx's arenas and makes every parameter a view of them; with `training`, also
  * gradients, moments and, for bf16, master weights. */
 CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
 
@@ -19,8 +19,9 @@ CHECKED Status parameters_copy_head(Ctx *ctx, Parameters *parameters);
  * the parameter's name. */
 CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t seed);
 
-/* Parameter i from `values`, (count) fp32 host memory in the layout of `shape`: sets the weight and the
- * master weight, that one in shards_whole, whence shards_keep takes it after the last (model/shards.h). */
+/* Sets parameter i from `values`, (count) fp32 in host memory in the layout of `shape`: the weight, and
+ * the master weight in shards_whole, from which shards_keep takes this rank's shard after the last
+ * parameter (model/shards.h). */
 CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const float *values);
 
 /* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory; or to whole groups of I8 or I4. */
@@ -30,12 +31,12 @@ CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, co
 /* Whether `count` values in host memory are all finite. */
 bool values_finite(const float *values, int64_t count);
 
-/* What a model without learned positions computes them from, made once. Empty but for what the config's kind
- * of positions has. */
+/* Precomputed tables of models without learned positions; only those of the config's kind of positions are
+ * not empty. */
 typedef struct {
     Tensor sinusoids;   // (context, C)
-    Tensor frequencies; // (D/2) fp32: what each pair of a head's columns turns by a position (attention.h)
+    Tensor frequencies; // (D/2) fp32: rotation of each pair per position (attention.h)
 } PositionTables;
 
-/* Takes them from ARENA_PARAMETERS and fills them in. */
+/* Takes the tables from ARENA_PARAMETERS and fills them. */
 CHECKED Status positions_take(Ctx *ctx, const Config *config, PositionTables *tables);

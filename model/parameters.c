@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The network from its first parameter to its last. Without a list they are only counted. */
+/* Enumerates the parameters in the network's order. Without a list it only counts them. */
 typedef struct {
     Parameters *list;
     const Config *config;
-    const char *prefix; // of the block, with its number as %d, or ""
+    const char *prefix; // prefix of the block with its number as %d, or ""
     int layer, group;
-    int64_t part; // rows of the first tensor of a layer that is several in a file
+    int64_t part; // rows of the first tensor, if a file stores the layer as several
     ParameterCount count;
 } Walk;
 
@@ -62,10 +62,10 @@ static void add_norm(Walk *walk, Affine *norm, const char *name) {
     add_norm_of(walk, norm, name, walk->config->width);
 }
 
-/* The first of the layers that it is made of has `part` outputs; without any other it is `out`. */
+/* Outputs of a layer. `part` is the outputs of its first part, or `out` if it has only one. */
 typedef struct {
     int64_t out, part, in;
-    double shrink; // of the initial values
+    double shrink; // factor of the initial values
     bool bias;
 } Linear;
 
@@ -82,7 +82,7 @@ static void add_table(Walk *walk, Parameter *table, const char *name, int64_t pa
     add(walk, table, name, "", shape2(padded, walk->config->width), rows, 0, std == 0 ? 1 / sqrt(C) : std);
 }
 
-/* A file holds what was added `before` the last in another shape. */
+/* The shape in files of all but the last parameter added since there were `before`. */
 static void stored_as(Walk *walk, int before, Shape shape) {
     if (walk->list) walk->list->info[walk->count.parameters - 1 - before].in_file = shape;
 }
@@ -132,11 +132,11 @@ static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
     walk->prefix = "";
 }
 
-/* `table`: the token table that is first read here and so belongs to this stack; NULL: it was read before. */
+/* `table`: the token table, if this stack is the first to read it; else NULL. */
 static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64_t layers, Parameter *table,
                       const char *table_name) {
     const Config *c = walk->config;
-    BlockParameters counted; // in the place of each block that is only counted
+    BlockParameters counted; // stands for each block when counting only
     s->first_group = walk->group;
     if (table) add_table(walk, table, table_name, config_padded_vocab(c), c->vocab);
     if (c->architecture->patches) add_patches(walk, s, n);
@@ -182,12 +182,12 @@ ParameterCount parameters_count(const Config *config) {
     return walk.count;
 }
 
-/* Up to the next multiple of `unit`. */
+/* Rounds up to a multiple of `unit`. */
 static int64_t ceiling(int64_t count, int64_t unit) {
     return (count + unit - 1) / unit * unit;
 }
 
-/* In the order of the list. */
+/* Assigns offsets in the order of the list. */
 static void lay_out(Parameters *p) {
     for (int i = 0; i < p->count; i++) {
         ParameterInfo *info = &p->info[i];
@@ -248,7 +248,7 @@ void parameters_share(Parameters *p, int rank, int ranks) {
     p->rank = rank;
     p->ranks = ranks;
     p->padded = ranks > 1 ? ceiling(p->size, unit) : p->size;
-    /* A group's beginning, up to the first cut, becomes ready with the bucket of the group below. */
+    /* The beginning of a group, up to the first cut, belongs to the bucket of the group below. */
     for (int g = p->group_count - 1, end = 1; g >= 0; g--, end = 0) {
         int64_t last = end ? p->padded : p->buckets[g + 1].first;
         int64_t first = g == 0 ? 0 : ceiling(p->groups[g].first, unit);

@@ -1,9 +1,9 @@
-/* parameters: every weight of a model, by name and in one flat index space. Parameter i is
- * [offset, offset + count) of the flat tensors `weight`, `master`, `gradient`, `m`, `v`; offsets are
- * multiples of ADAMW_UNIT elements, and the gaps hold zeros. They lie in the network's order, so that what
- * becomes ready together in the backward pass, a group, is one range: the embeddings of a stack, each of its
- * blocks, and what follows the blocks. This is the one list of what a network has: files, counts, decay and
- * initial values follow from it. Their memory and values: model/parameter_values.h. */
+/* parameters: every weight of a model, by name and in one flat index space. Parameter i is [offset, offset
+ * + count) of the flat tensors `weight`, `master`, `gradient`, `m`, `v`. Offsets are multiples of
+ * ADAMW_UNIT elements, and gaps hold zeros. Parameters are in the network's order. A group, whose
+ * gradients become ready together in the backward pass, is one range: the embeddings of a stack, each of
+ * its blocks, and what follows the blocks. This list is the only description of a network: files, counts,
+ * decay and initial values follow from it. Memory and values: model/parameter_values.h. */
 #pragma once
 
 #include "base/tensor.h"
@@ -11,7 +11,7 @@
 #include "model/architectures.h"
 #include "optim/adamw.h"
 
-/* A view into the flat tensors. The gradient is empty in a model that only infers. */
+/* A view of the flat tensors. Without training the gradient is empty. */
 typedef struct {
     Tensor weight;   // dtype of the computation
     Tensor gradient; // fp32, same shape
@@ -24,7 +24,7 @@ typedef struct {
     Parameter weight, bias;
 } Affine;
 
-/* The layer of its rows [first, first + count): views. */
+/* Views of the layer's rows [first, first + count). */
 Affine affine_rows(const Affine *affine, int64_t first, int64_t count);
 
 typedef struct {
@@ -33,17 +33,17 @@ typedef struct {
     Affine query_norm;       // (D)
     Affine key_norm;         // (D)
     Affine projection;       // (C, Q)
-    Affine cross_norm;       // (C); this and the next two only where there is an encoder
+    Affine cross_norm;       // (C); this and the next two only with an encoder
     Affine cross;            // (C + 2*kv, C): queries from the stack, then keys and values from the encoder
     Affine cross_projection; // (C, C)
     Affine norm2;            // (C)
-    Affine expand;           // (hidden, C), or where it is gated (2*hidden, C): gate, then up
+    Affine expand;           // (hidden, C), or gated (2*hidden, C): gate, then up
     Affine contract;         // (C, hidden)
 } BlockParameters;
 
-/* Empty where the config has no such thing, as a bias. */
+/* Absent parameters, such as biases, are empty. */
 typedef struct {
-    Parameter token;         // (padded vocab, C); empty where the input is a picture, which has instead:
+    Parameter token;         // (padded vocab, C); empty for pictures, which have instead:
     Affine patch;            // (C, channels*P*P)
     Parameter class_token;   // (C)
     Parameter position;      // (context, C)
@@ -51,21 +51,21 @@ typedef struct {
     Affine embedding_norm;   // (C)
     BlockParameters *blocks; // (layers)
     Affine final_norm;       // (C)
-    int first_group; // the embeddings'; block i's is first_group + 1 + i, and what follows has the next
+    int first_group; // group of the embeddings; block i is group first_group + 1 + i, the rest the next
 } StackParameters;
 
 typedef struct {
-    char name[72]; // of files: "transformer.h.0.attn.c_attn.weight"; a '*' stands for the parts' names
-    int parts;     // tensors that a file holds it in, one below the other in memory: usually 1
-    const char *part_names; // "query,key,value}" where there are several
-    int64_t first_rows;     // of the first of several parts; the others share what is left
+    char name[72]; // name in files: "transformer.h.0.attn.c_attn.weight"; '*' stands for the part's name
+    int parts;     // number of tensors in files, concatenated in memory: usually 1
+    const char *part_names; // "query,key,value}" if there are several
+    int64_t first_rows;     // rows of the first part; the others share the remaining rows
     Shape shape;            // in memory: matrices (out, in), tables (padded rows, width)
-    Shape in_file;          // what a file says of the same values; rank 0: just that
-    int64_t rows;    // of the first axis that a file holds: shape.d[0] without the vocabulary's padding
-    bool transposed; // a file holds (in, out), as GPT-2's Conv1D does
-    bool decays;     // weight decay applies: a matrix or a table
-    double constant; // initial value where std is 0
-    double std;      // of the initial normal distribution
+    Shape in_file;          // shape in files if it differs, with equal values; else rank 0
+    int64_t rows;           // rows in files: shape.d[0] without the vocabulary's padding
+    bool transposed;        // stored as (in, out), as in GPT-2's Conv1D
+    bool decays;            // weight decay applies: matrices and tables
+    double constant;        // initial value if std is 0
+    double std;             // standard deviation of the initial values
     int group;
     int64_t offset, count; // elements of the flat space
     Parameter *parameter;
@@ -79,7 +79,7 @@ typedef struct {
 typedef struct {
     int count;
     ParameterInfo *info;       // (count)
-    AdamwParameter *optimized; // (count), the same as adamw wants to know them
+    AdamwParameter *optimized; // (count) the same for adamw
     int group_count;
     ParameterRange *groups;  // (group_count): one after the other, they are the flat space
     int64_t size;            // elements of the flat space
@@ -106,17 +106,17 @@ typedef struct {
     Affine pooler;                    // (C, C)
 } Parameters;
 
-/* The name of one part in a file: "query", "key" or "value" in the place of a '*'. */
+/* The name of one part in a file, with '*' replaced by "query", "key" or "value". */
 void parameter_part_name(const ParameterInfo *info, int part, char name[80]);
 
-/* Rows of memory that one part holds, and where they begin: queries can be more than keys and values. */
+/* A part's rows and first row in memory: queries can be more than keys and values. */
 typedef struct {
     int64_t first, count;
 } ParameterRows;
 ParameterRows parameter_part_rows(const ParameterInfo *info, int part);
 
-/* How many there are, and how many elements they have without the vocabulary's padding; for any Config whose
- * sizes are in their ranges. */
+/* The number of parameters, and of elements without the vocabulary's padding, for any Config with valid
+ * sizes. */
 typedef struct {
     int parameters;
     int64_t elements;
@@ -130,22 +130,22 @@ int64_t parameters_tail(const Parameters *parameters);   // elements
 Tensor parameters_tail_of(const Parameters *parameters, Tensor sums);
 Tensor parameters_seen(const Parameters *parameters); // (count, OPERANDS, CAST_SEEN)
 
-/* Of a range of the flat space, or of the sums, what lies outside the blocks: embeddings, heads and the tail,
- * in at most so many parts. A backward pass adds to a block's gradients once; to these, which can be shared
- * or are summed chunk by chunk, more often. */
+/* The parts of a range of the flat space, or of the sums, outside the blocks: embeddings, heads and the
+ * tail. A backward pass adds to a block's gradients once, but to these several times, because they are
+ * shared or computed in chunks. */
 enum { PARTS_OUTSIDE_BLOCKS = 5 };
 int parameters_outside_blocks(const Parameters *parameters, ParameterRange range,
                               ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
 
-/* What one rank of several has to do with: bucket g becomes ready when group g does in the backward pass, and
- * is needed when group g is in the forward pass. Buckets are cut at multiples of `ranks` blocks of
- * ADAMW_BLOCK, so that each rank's equal part of one is whole blocks, whose sums of squares have the same
- * bits however many ranks there are. To be called before the parameters have memory. */
+/* Divides the flat space between ranks. Bucket g becomes ready with group g in the backward pass and is
+ * needed with group g in the forward pass. Buckets are cut at multiples of `ranks` blocks of ADAMW_BLOCK.
+ * So each rank's equal part of a bucket is whole blocks, whose sums of squares have the same bits for any
+ * number of ranks. Call it before the parameters have memory. */
 void parameters_share(Parameters *parameters, int rank, int ranks);
 
-/* This rank's part of bucket g, of which what lies behind the flat space is left out. */
+/* This rank's part of bucket g, clipped to the flat space. */
 ParameterRange parameters_part(const Parameters *parameters, int g);
 
-/* Lists the parameters of a config; no tensor has memory yet. */
+/* Lists the parameters of a config. The tensors have no memory yet. */
 void parameters_open(const Config *config, Parameters *parameters);
 void parameters_close(Parameters *parameters);

@@ -40,7 +40,7 @@ void shards_close(Parameters *p) {
     p->shards = NULL;
 }
 
-/* What is exchanged is only begun, and comes by itself. */
+/* Whether exchanges are one-sided copies that complete by themselves. */
 static bool posts(const Shards *s) {
     return s->comm->posts && s->lane == LANE_SIDE;
 }
@@ -54,14 +54,14 @@ static Tensor range(Tensor flat, int64_t first, int64_t count) {
     return tensor_elements(flat, first, shape1(count));
 }
 
-/* Where a state tensor holds what this rank has of bucket g. */
+/* Offset of this rank's part of bucket g in a state tensor. */
 static int64_t state_first(const Parameters *p, int g) {
     return p->sharded ? p->buckets[g].first / p->ranks : parameters_part(p, g).first;
 }
 
 /* ---- beside the passes ---- */
 
-/* Makes what follows in one lane wait for what the other holds so far. */
+/* Makes later work in one lane wait for the current work of the other. */
 static Status order(const Shards *s, Lane first, Lane then, Event *event) {
     TRY(comm_record(s->comm, first, event));
     return first == then ? OK : comm_wait(s->comm, then, event);
@@ -74,7 +74,7 @@ int shards_apart(const Ctx *ctx, const Parameters *p, ParameterRange whole,
     return 1;
 }
 
-/* Onto the micro-batches before it. */
+/* Adds the bucket to the sum of the previous micro-batches. */
 static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange bucket) {
     ParameterRange parts[PARTS_OUTSIDE_BLOCKS];
     if (tensor_empty(p->finished)) return OK;
@@ -91,12 +91,12 @@ static int gradient_slot(const Parameters *p, int g) {
     return g;
 }
 
-/* A slot for each group's gradients, and behind them one for each group's weights. */
+/* Slots: one per group for gradients, then one per group for weights. */
 static int weight_slot(const Parameters *p, int g) {
     return p->group_count + g;
 }
 
-/* What follows waits for what was posted of groups [first, end), where there was something. */
+/* Waits in the main lane for the exchanges of groups [first, end), if there were any. */
 static Status arrive(const Parameters *p, int (*slot)(const Parameters *p, int g), int first, int end) {
     for (int g = first, count; g < end; g += count + 1) {
         for (count = 0; g + count < end && p->buckets[g + count].count > 0;) count++;
@@ -111,16 +111,16 @@ static Exchange gradients_of(const Parameters *p, int g) {
                   .lane = p->shards->lane,
                   .slot = gradient_slot(p, g),
                   .whole = range(p->sums, bucket.first, bucket.count)};
-    int64_t others = p->ranks - 1; // each of whom sends this rank as much as its part
+    int64_t others = p->ranks - 1; // each other rank sends this rank its part
     if (!tensor_empty(p->arrivals))
         e.arrivals = range(p->arrivals, bucket.first / p->ranks * others, bucket.count / p->ranks * others);
     return e;
 }
 
-/* So many buckets are exchanged together, but for the first two, which are ready last. */
+/* Buckets exchanged together, except the first two groups', which become ready last. */
 enum { TOGETHER = 4, LAST_GROUPS = 2 };
 
-/* A branch of the pass's graph costs the kernels behind it some 15 us: a few buckets have one together. */
+/* A branch of the pass's graph delays the kernels behind it by about 15 us, so several buckets share one. */
 static Status exchange_group(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
     ctx->layer = -1;
@@ -137,7 +137,7 @@ static Status exchange_group(Ctx *ctx, const Parameters *p, int g) {
     return OK;
 }
 
-/* The group of a gradient of the first block of a stack; else 0. */
+/* The group of a gradient in the first block of a stack; else 0. */
 static int first_block_of(const Parameters *p, Tensor gradient) {
     const size_t at = ((uintptr_t)gradient.data - (uintptr_t)p->sums.data) / dtype_size(p->sums.dtype);
     const int groups[] = {p->stack.first_group + 1,
@@ -150,8 +150,8 @@ static int first_block_of(const Parameters *p, Tensor gradient) {
     return 0;
 }
 
-/* The embedding of a stack has the largest gradient, which is ready last. While ranks exchange it, they make
- * a gradient of the first block, for which nothing waits. */
+/* The embedding's gradient is the largest and ready last. To overlap its exchange, a weight gradient of
+ * the first block is computed after it; nothing else waits for that gradient. */
 bool shards_put_off(Ctx *ctx, const void *linear) {
     const Parameters *p = ctx->putter;
     const LinearBackward *l = linear;
@@ -165,7 +165,7 @@ bool shards_put_off(Ctx *ctx, const void *linear) {
     return true;
 }
 
-/* Behind the embedding's group, the one before the first block's. */
+/* Computes the deferred gradient after the embedding's group, before the first block's. */
 static Status make_late(Ctx *ctx, const Parameters *p) {
     LateGradient *late = &p->shards->late;
     const int group = late->group;
@@ -184,7 +184,7 @@ Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
     return s->late.group == g + 1 ? make_late(ctx, p) : OK;
 }
 
-/* Sends bucket g's weights, when what the main lane holds so far is done. */
+/* Starts to send bucket g's weights after the current work of the main lane. */
 static Status gather(Ctx *ctx, const Parameters *p, int g) {
     const Shards *s = p->shards;
     ParameterRange bucket = p->buckets[g];
@@ -208,9 +208,9 @@ bool shards_send(const Parameters *p) {
     return posts(p->shards);
 }
 
-/* What others have posted is waited for seldom, since a wait keeps the kernel behind it from starting early:
- * for as many groups at once as have been entered. What this rank has posted has come when the others'
- * passes, which wait for it, send gradients, before it is written anew. */
+/* A wait keeps the next kernel from starting early, so it covers all groups entered so far. This rank's
+ * own sends have completed when the other ranks' passes, which wait for them, send gradients, that is,
+ * before the memory is overwritten. */
 Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
     if (!s || !s->gathers || ctx->measuring) return OK;
@@ -247,15 +247,15 @@ static Status update_part(Ctx *ctx, const Parameters *p, const Adamw *whole, uns
     return tensor_count(a.weight) > 0 ? adamw_update(ctx, &a) : OK;
 }
 
-/* This rank's part of bucket g becomes the sum. */
+/* Reduces this rank's part of bucket g to the sum over ranks. */
 static Status sum_part(Ctx *ctx, const Parameters *p, int g) {
     Exchange e = gradients_of(p, g);
     return posts(p->shards) && p->buckets[g].count > 0 ? exchange_sums(ctx, &e) : OK;
 }
 
-/* Most of what is left to wait for is the last groups': the others are added meanwhile. This rank's squares
- * stand in their places in the flat space, among zeros, which add nothing: the sum over all ranks is
- * everybody's in their places, and the norm has one rank's bits. */
+/* Sums the groups in order of arrival; the last groups' arrive last. This rank's partial squares are
+ * stored at their places among zeros. The sum over ranks then has all of them at their places, and the
+ * norm has one rank's bits. */
 Status shards_sum(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     const Shards *s = p->shards;
     const bool posted = posts(s), runs = !ctx->measuring;
@@ -272,8 +272,8 @@ Status shards_sum(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     return runs && posted ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
 }
 
-/* The first group comes first: the next forward pass begins with it, and where its weights are gathered they
- * travel under the update of the others. */
+/* Updates the first group first, because the next forward pass begins with it; where its weights are
+ * gathered, that overlaps the updates of the others. */
 static Status apply(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     const Shards *s = p->shards;
     const bool gathers = !posts(s);
@@ -299,7 +299,7 @@ Status shards_update(Ctx *ctx, const Parameters *p, const Adamw *whole) {
 
 /* ---- the state as a whole ---- */
 
-/* This rank's part of bucket g of the whole, with what lies behind the flat space. */
+/* This rank's part of bucket g of an unsharded tensor, including its part behind the flat space. */
 static Tensor piece(const Parameters *p, Tensor whole, int g) {
     int64_t count = p->buckets[g].count / p->ranks;
     return range(whole, p->buckets[g].first + p->rank * count, count);

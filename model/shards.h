@@ -1,7 +1,7 @@
-/* shards: a training step of several ranks where communication runs fused (comm/exchange.h). Group by
- * group, as soon as the backward pass is through with it, each rank gets the sums of its part of the
- * gradients; it updates that part; and the weights of all go to all under the next forward pass, which
- * waits for the group that it enters. What does not say otherwise is collective. */
+/* shards: a training step on several ranks with fused communication (ZeRO-1; comm/exchange.h). When the
+ * backward pass has finished a group, each rank receives the sum of its part of the gradients. It updates
+ * that part, and all weights are gathered during the next forward pass, which waits for each group that it
+ * enters. Functions are collective unless stated otherwise. */
 #pragma once
 
 #include "comm/exchange.h"
@@ -10,71 +10,72 @@
 
 __BEGIN_DECLS
 
-/* Gradients of weights that a backward pass makes behind everything else of its stack. */
+/* Weight gradients deferred to the end of a stack's backward pass. */
 typedef struct {
-    int group; // that they are of; 0: nothing waits
+    int group; // their group; 0: none
     LinearForward forward;
     LinearBackward backward;
     const char *call;
     int layer;
 } LateGradient;
 
-/* The ranks of a run, and what is under way between them. */
+/* The ranks of a run, and the exchanges in flight. */
 typedef struct Shards {
     Comm *comm;
     Device *device;
-    Lane lane;      // where exchanges run beside the passes; LANE_MAIN where each is looked at (--check)
-    bool reduces;   // set before a pass: gradients are exchanged as its groups are done
-    bool gathers;   // set before a pass: the weights are still on their way
-    int entered;    // groups whose weights have come; reset before a pass that gathers
-    int *order;     // the groups with buckets as their gradients became ready; reset before a pass
-    int done, sent; // so many of them are ready, and so many are being exchanged
-    int events;     // of each kind, one a group
-    Event **ready;  // a group's gradients are there
-    Event **there;  // its weights
-    Event *settled; // everything that is exchanged in this pass
+    Lane lane;      // lane of exchanges during the passes; LANE_MAIN with --check
+    bool reduces;   // set before a pass: exchange gradients as groups become ready
+    bool gathers;   // set before a pass: weights are in flight
+    int entered;    // groups whose weights have arrived; reset before a pass that gathers
+    int *order;     // groups with buckets, in the order of readiness; reset before a pass
+    int done, sent; // groups ready, and groups being exchanged
+    int events;     // of each kind, one per group
+    Event **ready;  // a group's gradients are complete
+    Event **there;  // a group's weights have arrived
+    Event *settled; // all exchanges of this pass are complete
     LateGradient late;
 } Shards;
 
-/* Not collective. The parameters must not have memory yet. shards_close before the device is closed; the
- * communicator may be gone by then. */
+/* Not collective. Call it before the parameters have memory. Call shards_close before the device is
+ * closed; the communicator may already be closed. */
 CHECKED Status shards_open(Comm *comm, Parameters *parameters);
 void shards_close(Parameters *parameters);
 
-/* Whether a step is cut so, in the form that ctx->fuses names now. */
+/* Whether a step is sharded under the current ctx->fuses. */
 bool shards_cut(const Ctx *ctx, const Parameters *parameters);
 
-/* Of a range of the sums what a micro-batch must not add to the ones before it by itself, in so many parts:
- * all, or where products add, what lies outside the blocks. Not collective. */
+/* Not collective. The parts of a range of the sums that need a separate addition after each micro-batch:
+ * all of it, or if products accumulate, only what lies outside the blocks. */
 int shards_apart(const Ctx *ctx, const Parameters *parameters, ParameterRange range,
                  ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
 
-/* The backward pass is through with group g. Adds it to the finished micro-batches, and exchanges it, if this
- * pass does; nothing without shards. */
+/* The backward pass has finished group g: adds it to the previous micro-batches, and starts its exchange
+ * if this pass exchanges. Does nothing without shards. */
 CHECKED Status shards_ready(Ctx *ctx, const Parameters *parameters, int g);
-/* For ctx->puts_off, of a pass that exchanges gradients; the putter is the Parameters. Not collective. */
+/* Not collective. Implements ctx->puts_off for a pass that exchanges gradients; the putter is the
+ * Parameters. */
 bool shards_put_off(Ctx *ctx, const void *linear);
-/* The forward pass enters group g: waits for its weights and those before it, if this pass does. */
+/* The forward pass enters group g: waits for the weights of groups up to g, if this pass gathers. */
 CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
 
-/* Sends every rank's weights on their way, in the forward pass's order; shards_enter of the last group waits
- * for all. Where they are posted (shards_send) this stands behind shards_update, outside the graphs, and the
- * copies run while the host makes the next step ready; elsewhere the forward pass begins with it, and the
- * first group's are gathered by shards_update, while it updates the others'. */
+/* Starts to send all ranks' weights, in the forward pass's order; shards_enter of the last group waits for
+ * all. One-sided copies (shards_send) are started after shards_update, outside the graphs, and run while
+ * the host prepares the next step. Otherwise the forward pass begins with the gathering, except that
+ * shards_update gathers the first group while it updates the others. */
 CHECKED Status shards_gather(Ctx *ctx, const Parameters *parameters);
 bool shards_send(const Parameters *parameters);
 
-/* Behind a pass that exchanges its gradients: this rank's parts become the sums, and their squares are added
- * up. What follows in the main lane waits for all that this rank has sent. `whole` is the update of one rank
- * alone, but for its state, which may be this rank's shard. */
+/* After a pass that exchanges gradients: completes the sums of this rank's parts, and sums their squares.
+ * Later work in the main lane waits for this rank's sends. `whole` describes the update of a single rank,
+ * except for its state, which may be a shard. */
 CHECKED Status shards_sum(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
 
-/* Behind shards_sum and, in the main lane, a collective: updates this rank's parts, of the weights too. */
+/* After shards_sum and a collective in the main lane: updates this rank's parts, including their weights. */
 CHECKED Status shards_update(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
 
-/* Where a state tensor (master, m, v) is whole, (size) and flat: itself or, where it is sharded, the
- * memory of the gradients, which are lost. shards_collect puts there what all ranks have of it;
- * shards_keep takes from there what is this rank's, and needs no other rank. */
+/* The whole, flat (size) form of a state tensor (master, m, v): itself or, if it is sharded, the memory of
+ * the gradients, which are overwritten. shards_collect gathers all ranks' parts there; shards_keep copies
+ * this rank's part back and is not collective. */
 Tensor shards_whole(const Parameters *parameters, Tensor state);
 CHECKED Status shards_collect(Ctx *ctx, const Parameters *parameters, Tensor state, Tensor *whole);
 CHECKED Status shards_keep(Ctx *ctx, const Parameters *parameters, Tensor state);

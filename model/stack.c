@@ -23,7 +23,7 @@ void stack_close(Stack *s) {
     *s = (Stack){0};
 }
 
-/* The groups of parameters: the embeddings', a block's, and that of what follows the blocks. */
+/* Groups of parameters: the embeddings', each block's, and that of what follows the blocks. */
 static int embedding_group(const Stack *s) {
     return s->parameters->first_group;
 }
@@ -38,7 +38,7 @@ Tensor stack_positions(const Stack *s) {
     return tensor_empty(s->positions) ? s->parameters->position.weight : s->positions;
 }
 
-/* A norm of the stack's own: of the embedding, or the last. */
+/* A norm of the stack itself: of the embedding, or the final one. */
 static NormForward *norm(Ctx *ctx, const Stack *s, const Affine *parameters, const char *name,
                          NormForward *n) {
     const Config *c = s->pass.config;
@@ -153,8 +153,8 @@ static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormF
     return residual_normalize_backward(ctx, x, &n);
 }
 
-/* What lies inside a block that is recomputed exists only here. Its input is what the layer below left, its
- * output is where it was put the first time. */
+/* Runs a recomputed block again. Its inner tensors exist only during this call. Its input is the output of
+ * the layer below, and its output stays where the first run wrote it. */
 static Status run_block_again(Ctx *ctx, Stack *s, int64_t layer) {
     Block *block = &s->blocks[layer];
     Residual x = block->x;

@@ -70,7 +70,7 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
                                 Cache *cache) {
     Shape shape = cache->memory.shape;
     assert(memory.shape.d[0] == shape.d[1] && shape_count(shape) <= tensor_count(cache->memory));
-    shape.d[2] = memory.shape.d[1]; // a shorter source than was planned for lies densely
+    shape.d[2] = memory.shape.d[1]; // a source shorter than planned is stored densely
     cache->memory = tensor_view(cache->memory.data, ctx->dtype, shape);
     cache->memory_lengths = lengths;
     for (int64_t layer = 0; layer < model->config.layers; layer++) {
@@ -82,7 +82,7 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
     return OK;
 }
 
-/* What the caller may have changed since the last pass. */
+/* Copies settings that the caller may have changed since the last pass. */
 static void set_up(const Ctx *ctx, const Transformer *model, Stack *stack) {
     stack->pass.recompute = model->recompute;
     stack->pass.dropout = ctx->training ? model->dropout : (Dropout){0};

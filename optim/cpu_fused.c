@@ -6,12 +6,12 @@
 
 #include <float.h>
 
-/* Elements that are asked for before they are needed; bytes from which on rounded weights go past the
- * caches. */
+/* AHEAD: prefetch distance in elements. LARGE: size in bytes above which rounded weights are stored past
+ * the caches. */
 enum { AHEAD = 512, LARGE = 8 << 20 };
 
-/* Squares are summed in fp64: over a hundred million elements fp32 would lose the small ones. Two halves are
- * read side by side, and asked for early: 1.6 times the rate that one stream of reads has. */
+/* Squares are summed in fp64, because fp32 would lose small terms among a hundred million. Two halves are
+ * read side by side with prefetching, at 1.6 times the rate of a single stream. */
 static double sum_of_squares(const float *x, int64_t count) {
     typedef double Wide __attribute__((vector_size(LANES * sizeof(double))));
     const int64_t half = count / 2;
@@ -55,9 +55,9 @@ static void clip_factor(const Adamw *a) {
     if (finite) state[ADAMW_UPDATES] += 1;
 }
 
-/* The numbers that are the same for all elements. */
+/* Values common to all elements. */
 typedef struct {
-    float rest1, rest2; // 1 - beta, rounded from fp64: in fp32, 1 - 0.999 has lost three digits
+    float rest1, rest2; // 1 - beta, rounded from fp64: in fp32, 1 - 0.999 loses three digits
     float factor, beta1, beta2, m_correction, v_correction, rate, decay, eps;
 } Constants;
 
@@ -73,7 +73,7 @@ static Constants constants_of(const Adamw *a) {
                        .v_correction = (float)(1 / (1 - pow(a->beta2, t))),
                        .rate = state[ADAMW_LEARNING_RATE],
                        .decay = state[ADAMW_LEARNING_RATE] * (float)a->weight_decay,
-                       /* The zeros between parameters must not become 0/0. */
+                       // avoids 0/0 in the gaps between parameters
                        .eps = a->eps > 0 ? (float)a->eps : FLT_MIN};
 }
 
@@ -81,7 +81,7 @@ static inline void fetch_unit(const float *x) {
     for (int64_t i = AHEAD; i < AHEAD + ADAMW_UNIT; i += CACHE_LINE_FLOATS) __builtin_prefetch(x + i);
 }
 
-/* A unit, decayed by `decay` (which may be 0). */
+/* Updates one unit, with weight decay `decay` (which may be 0). */
 static inline void update_unit(Constants c, float decay, const float *gradient, float *m, float *v,
                                float *weight) {
 #pragma omp simd

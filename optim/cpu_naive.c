@@ -4,15 +4,15 @@
 
 #include <tgmath.h>
 
-/* What one parameter's primitives work on: a slice of each tensor, and scratch of its size. */
+/* Data of one parameter: a slice of each tensor, and scratch of its size. */
 typedef struct {
     int64_t count;
-    real *weight, *m, *v; // weight: the master where there is one
-    stored *rounded;      // its weight then, else NULL
+    real *weight, *m, *v; // weight: the master if there is one
+    stored *rounded;      // the weight if there is a master, else NULL
     const real *gradient;
-    real *clipped, *m_hat, *v_hat; // scratch, as are m and v where the moments are narrow
+    real *clipped, *m_hat, *v_hat; // scratch, as are m and v with bf16 moments
     uint16_t *narrow_m, *narrow_v; // bf16, or NULL
-    int64_t first;                 // of the flat space
+    int64_t first;                 // offset in the flat space
 } Slice;
 
 enum { SCRATCH = 5, WIDE_M = 3, WIDE_V };
@@ -41,8 +41,8 @@ static double sum_of_squares(const real *x, int64_t count) {
     return sum;
 }
 
-/* In fp64: past 2^24 equal terms an fp32 sum stands still, and GPT-2's token table has twice as many. And
- * unit by unit: over 32,768 terms in a row even fp64 would lose more digits than it has to. */
+/* In fp64, because an fp32 sum of equal terms stops growing after 2^24 of them, and GPT-2's token table
+ * has twice as many. In units, because a plain fp64 sum of 32,768 terms would also lose digits. */
 static void sums_of_squares(const Ctx *ctx, const Adamw *a) {
     double *squares = a->squares.data;
     EACH (ctx, b, tensor_count(a->squares), ADAMW_BLOCK) {
@@ -69,7 +69,7 @@ static void scale(const Ctx *ctx, const real *x, real factor, int64_t count, rea
     EACH_ELEMENT (ctx, i, count) y[i] = factor * x[i];
 }
 
-/* 1 - beta comes from fp64: in fp32, 1 - 0.999 has lost three digits. */
+/* 1 - beta is computed in fp64: in fp32, 1 - 0.999 loses three digits. */
 static void first_moment(const Ctx *ctx, const Slice *s, double beta) {
     const real keep = (real)beta, take_in = (real)(1 - beta);
     EACH_ELEMENT (ctx, i, s->count) s->m[i] = keep * s->m[i] + take_in * s->clipped[i];

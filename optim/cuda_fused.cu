@@ -4,15 +4,15 @@
 #include "kernels/cuda/reduce.cuh"
 #include "optim/cuda_rounding.cuh"
 
-/* Three launches over the range, and the host never waits: partial sums of g^2; one block that finishes the
- * norm, judges it and works out the step's factors; the update itself. */
+/* Three launches over the range, without waiting on the host: partial sums of g^2; one block that computes
+ * norm, skipping and the step's factors; the update. */
 namespace {
 
 constexpr int NORM_THREADS = 512;
 constexpr int UPDATE_THREADS = 256;
-constexpr int WIDTH = 4; // elements a thread: 16 bytes of fp32
+constexpr int WIDTH = 4; // elements per thread: 16 bytes of fp32
 
-/* What the update needs of the step, made on the device. */
+/* Factors of the update, computed on the device. */
 constexpr int STEP_DECAY = ADAMW_PREPARED;    // learning rate * weight decay
 constexpr int STEP_RATE = ADAMW_PREPARED + 1; // learning rate / (1 - beta1^t)
 constexpr int STEP_ROOT = ADAMW_PREPARED + 2; // 1 / sqrt(1 - beta2^t)
@@ -28,9 +28,9 @@ struct Moments {
     float eps;
 };
 
-/* A block of the flat space each: squares of four neighbours are summed in fp32, everything beyond in fp64,
- * so that 124M terms lose nothing. gradient (count) begins at element `first` of the flat space.
- * Floor: 4 * P bytes. */
+/* One block per block of the flat space. Squares of four neighbours are summed in fp32, the rest in fp64,
+ * so 124M terms lose no accuracy. gradient (count) begins at element `first` of the flat space. Floor: 4 *
+ * P bytes. */
 __global__ void __launch_bounds__(NORM_THREADS)
     sum_squares(const float *gradient, int64_t first, int64_t count, double *squares) {
     wait_for_previous();
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
     if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
-/* One block. Everything that depends on the step as a whole, once. */
+/* One block computes the values of the whole step. */
 __global__ void __launch_bounds__(NORM_THREADS)
     prepare_step(const double *squares, int blocks, const float *loss, const Hyperparameters h,
                  float *state) {
@@ -78,14 +78,15 @@ __global__ void __launch_bounds__(NORM_THREADS)
 template <typename T, typename M>
 struct Range {
     T *weight;     // (count)
-    float *master; // (count): weight itself where that is fp32
+    float *master; // (count): equals weight if that is fp32
     const float *gradient;
     M *m, *v;
     const int32_t *decays;
-    int64_t first, count; // first: where the range begins in the flat space
+    int64_t first, count; // first: offset of the range in the flat space
 };
 
-/* Floats, or bf16 rounded by the words of their block, of which `half` (0 or 1) is theirs. */
+/* Loads and stores moments: floats, or bf16 rounded by words of a random block, of which `half` (0 or 1)
+ * selects two. */
 template <typename M>
 __device__ inline void store_moments(const float (&x)[WIDTH], const uint4 &words, int half, M *to) {
     if constexpr (sizeof(M) == sizeof(float)) {
@@ -100,9 +101,8 @@ __device__ inline void store_moments(const float (&x)[WIDTH], const uint4 &words
     }
 }
 
-/* WIDTH elements a thread, all of one unit.
- * Floor: read g, m, v, master, write m, v, master, weight: 28 * P bytes, and 2 * P more with bf16 weights;
- * with bf16 moments 8 * P less. */
+/* WIDTH elements per thread, all in one unit. Floor: read g, m, v, master; write m, v, master, weight: 28
+ * * P bytes, 2 * P more with bf16 weights, 8 * P less with bf16 moments. */
 template <typename T, typename M>
 __global__ void __launch_bounds__(UPDATE_THREADS)
     update_parameters(const Range<T, M> p, const float *state, const Moments c) {

@@ -1,6 +1,6 @@
-/* adamw as eager frameworks run it: tensor by tensor, each elementwise step its own kernel. Whether the
- * update is skipped is known on the device only: every step looks at the state and returns where it is, so
- * the host never waits. */
+/* adamw as eager frameworks compute it: tensor by tensor, each elementwise step a kernel. Only the device
+ * knows whether the update is skipped, so every kernel reads the state and exits early; the host never
+ * waits. */
 #include "optim/adamw.h"
 
 #include "kernels/cuda/packs.cuh"
@@ -18,7 +18,7 @@ __device__ static bool skipped(const float *state) {
 
 /* ---- the norm ---- */
 
-/* A block of the flat space each. gradient (count) begins at element `first` of the flat space. */
+/* One block per block of the flat space. gradient (count) begins at element `first` of the flat space. */
 static __global__ void __launch_bounds__(THREADS)
     sum_squares(const float *gradient, int64_t first, int64_t count, double *squares) {
     const int64_t block = (first / ADAMW_BLOCK + blockIdx.x) * ADAMW_BLOCK - first;
@@ -35,7 +35,7 @@ struct Rule {
     double beta1, beta2, clip;
 };
 
-/* One block. Writes norm, factor, skipped and the corrections of this update to the state. */
+/* One block. Writes norm, factor, skipped and bias corrections to the state. */
 static __global__ void __launch_bounds__(FACTOR_THREADS)
     clip_factor(const double *squares, int64_t blocks, const float *loss, Rule rule, float *state) {
     double sum = 0.0;
@@ -59,7 +59,7 @@ static __global__ void count_update(float *state) {
 
 /* ---- elementwise steps of one tensor ---- */
 
-/* y = *factor * x: the clipping, and the bias corrections */
+/* y = *factor * x: clipping and bias corrections. */
 template <class T, int N>
 static __global__ void scale(const T *x, const float *factor, const float *state, int64_t count, T *y) {
     if (skipped(state)) return;
@@ -151,7 +151,7 @@ static __global__ void widen(const bf16 *narrow, const float *state, int64_t cou
     for (int64_t i = thread_index(); i < count; i += thread_count()) x[i] = to_float(narrow[i]);
 }
 
-/* Both moments of elements from `first` of the flat space on. */
+/* Rounds both moments, starting at element `first` of the flat space. */
 static __global__ void round_moments(const float *m, const float *v, const float *state, int64_t first,
                                      int64_t count, bf16 *narrow_m, bf16 *narrow_v) {
     if (skipped(state)) return;
@@ -169,15 +169,15 @@ static __global__ void round_moments(const float *m, const float *v, const float
 
 struct Slice {
     int64_t first, count;           // elements of the range
-    float *weight, *m, *v;          // weight: the fp32 master where there is one
-    const float *gradient;          // not changed
-    float *clipped, *m_hat, *v_hat; // scratch, as are m and v where the moments are narrow
+    float *weight, *m, *v;          // weight: the fp32 master if there is one
+    const float *gradient;          // not modified
+    float *clipped, *m_hat, *v_hat; // scratch, as are m and v with bf16 moments
     bf16 *narrow_m, *narrow_v;      // or NULL
     bool packed;
 };
 
 struct Scratch {
-    Tensor clipped, m_hat, v_hat, m, v; // fp32 (largest parameter); m and v of narrow moments, or empty
+    Tensor clipped, m_hat, v_hat, m, v; // fp32 (largest parameter); m and v only with bf16 moments
 };
 
 static Slice slice_of(const Adamw *a, AdamwParameter part, const Scratch *scratch) {

@@ -4,7 +4,7 @@
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/philox.cuh"
 
-/* Of elements [4 * block, 4 * block + 4) of the flat space. */
+/* Random words of elements [4 * block, 4 * block + 4) of the flat space. */
 __device__ inline uint4 rounding_words(int64_t block, float updates) {
     return philox(make_uint4((uint32_t)block, (uint32_t)(block >> 32), (uint32_t)updates, 0), 0, 0);
 }

@@ -8,7 +8,7 @@ const char *schedule_name(ScheduleKind kind) {
     return kind < SCHEDULE_COUNT ? names[kind] : "unknown";
 }
 
-/* What is left of the height above the minimum when the part p of the decay is done. */
+/* The remaining height above the minimum after the part p of the decay. */
 static double remainder_of(ScheduleKind kind, double p) {
     switch (kind) {
     case SCHEDULE_COSINE: return 0.5 * (1 + cos(3.14159265358979323846 * p));
@@ -35,6 +35,6 @@ double schedule_rate(const Schedule *schedule, int64_t step) {
     double p = 0;
     if (step > first && last > first) p = step < last ? (double)(step - first) / (double)(last - first) : 1;
     double left = remainder_of(schedule->kind, p);
-    /* Written so that both ends come out exactly: left is exactly 1 at p = 0 and 0 at p = 1. */
+    /* Exact at both ends: left is 1 at p = 0 and 0 at p = 1. */
     return left * schedule->rate + (1 - left) * schedule->minimum;
 }

@@ -14,24 +14,24 @@ typedef enum {
 
 typedef struct {
     ScheduleKind kind;
-    double rate;    // the highest
-    double minimum; // the last step's; not used by the constant and the noam schedule
-    int64_t warmup; // steps before the highest rate
-    int64_t steps;  // in all
+    double rate;    // the peak
+    double minimum; // of the last step; unused by constant and noam
+    int64_t warmup; // steps before the peak
+    int64_t steps;  // total
 } Schedule;
 
-/* The rate of step s, the first being 0, in a run of n steps of which w are warm-up:
- *     s < w:   rate * (s + 1) / (w + 1), so that step w is the first with the full rate
+/* The rate of step s, from 0, in a run of n steps with w warm-up steps:
+ *     s < w:   rate * (s + 1) / (w + 1), so step w is the first with the full rate
  *     s >= w:  minimum + (rate - minimum) * f(p)
- * where p goes from 0 at the decay's first step, d, to 1 at step n - 1 (p = 0 when those are the same), and
+ * p goes from 0 at the first decay step d to 1 at step n - 1 (p = 0 if they are equal), and
  *     cosine:    f = (1 + cos(pi p)) / 2,  d = w      Loshchilov and Hutter 2017, eq. 5, without restarts
  *     linear:    f = 1 - p,                d = w
  *     wsd:       f = 1 - sqrt(p),          d = max(w, n - 1 - n/5): warm-up, stable, decay over the last
  *                fifth. Hu et al. 2024 (MiniCPM), section 4; the form of the decay from Hagele et al. 2024
  *     constant:  f = 1
- * After the end the last step's rate goes on. The noam schedule has another form (Vaswani et al. 2017, eq.
- * 3), in which the length of the run plays no part: with v = max(w, 1),
- *     noam:      rate * min((s + 1) / v, sqrt(v / (s + 1))); the paper's own rate is 1 / sqrt(width * v) */
+ * After the end, the last step's rate continues. noam (Vaswani et al. 2017, eq. 3) does not depend on the
+ * length of the run: with v = max(w, 1),
+ *     noam:      rate * min((s + 1) / v, sqrt(v / (s + 1))); the paper's rate is 1 / sqrt(width * v) */
 double schedule_rate(const Schedule *schedule, int64_t step);
 
 const char *schedule_name(ScheduleKind kind);

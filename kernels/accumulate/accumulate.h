@@ -1,9 +1,9 @@
-/* accumulate: one micro-batch's gradient onto those before it.
+/* accumulate: adds a micro-batch's gradient to the sum of the previous ones.
  *
  *     sum = sum + x
  *
- * An element is added once, whatever the model has done to it in its backward pass, so that N micro-batches
- * of one rank give the bits of N ranks with one each (comm/comm.h: a sum of ranks is in rank order). */
+ * Each element is added once per micro-batch, after the backward pass has finished it. So N micro-batches
+ * on one rank give the bits of N ranks with one each (comm/comm.h adds ranks in rank order). */
 #pragma once
 
 #include "kernels/op.h"
@@ -11,14 +11,14 @@
 __BEGIN_DECLS
 
 typedef struct {
-    Tensor x;   // (N) fp32 (fp64 where everything is)
+    Tensor x;   // (N) fp32 (fp64 in fp64)
     Tensor sum; // (N) the same
 } Accumulate;
 
 CHECKED Status accumulate(Ctx *ctx, const Accumulate *a);
 
-/* Whether products do it: CUDA's add to C once, all of their sum (OpenBLAS adds part after part), so what a
- * backward pass adds to once has the same bits without a sum of its own. */
+/* Whether products add to the sum directly. A CUDA product adds its complete sum to C once, which gives
+ * the same bits as a separate addition. (OpenBLAS adds partial sums.) */
 bool accumulates_in_products(const Ctx *ctx);
 
 __END_DECLS

@@ -1,4 +1,4 @@
-/* accumulate on all threads. */
+/* accumulate: all threads. */
 #include "kernels/accumulate/accumulate.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"

@@ -1,4 +1,4 @@
-/* accumulate is one primitive: both forms run the same kernel. */
+/* accumulate: one primitive, the same kernel in both forms. */
 #include "kernels/accumulate/accumulate.h"
 
 #include "kernels/cuda/elements.cuh"

@@ -1,4 +1,4 @@
-/* columns: the sums of a matrix's columns, in a fixed order: naive gradients of biases and norm weights. */
+/* columns: column sums of a matrix in a fixed order, for naive gradients of biases and norm weights. */
 #pragma once
 
 #include "kernels/op.h"
@@ -10,6 +10,5 @@ CHECKED Status columns_take(Ctx *ctx, Tensor x, Tensor *partials);
  * x (..., C), fp32 or bf16, whose rows may lie apart; sum (C) fp32. */
 CHECKED Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum);
 
-/* The same over the rows with kinds[row] == kind. kinds (rows) i32; where it is empty, all rows are of
- * kind 0. */
+/* The same over the rows with kinds[row] == kind. kinds (rows) i32; if empty, all rows are of kind 0. */
 CHECKED Status columns_add_kind(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, Tensor sum);

@@ -1,9 +1,9 @@
-/* elements: what the naive forms of several rooms do to tensors element by element. */
+/* elements: elementwise kernels shared by naive forms. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
 
-/* sum = x + y, which may lie where x or y does. For LAUNCH_ELEMENTS. */
+/* sum = x + y; sum may be x or y. For LAUNCH_ELEMENTS. */
 template <class T, int N>
 static __global__ void add_elements(const T *x, const T *y, int64_t count, T *sum) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {

@@ -1,11 +1,12 @@
-/* Tensor maps: what the tensor memory accelerator must know of a tensor to copy its tiles. */
+/* Tensor maps: descriptors with which the tensor memory accelerator copies tiles of a tensor. */
 #include "kernels/cuda/hopper.cuh"
 
 namespace gpu {
 
 Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const cuuint64_t *strides,
                          const cuuint32_t *tile, CUtensorMap *map) {
-    typedef decltype(&cuTensorMapEncodeTiled) Encode; // asked of the driver, so that nothing links against it
+    typedef decltype(&cuTensorMapEncodeTiled)
+        Encode; // looked up in the driver, so that no program links against it
     void *encode = nullptr;
     cudaDriverEntryPointQueryResult found;
     CUDA_TRY(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault,

@@ -1,13 +1,12 @@
-/* hopper: Hopper's own instructions (sm_90a), one function each: copies of whole tiles by the tensor memory
- * accelerator, the barriers in shared memory that count their bytes, and products by a warpgroup (128
- * threads, from a multiple of 128 on). PTX ISA, "Asynchronous warpgroup level matrix instructions" and
- * "Tensor copies".
+/* hopper: one function per Hopper instruction (sm_90a): tile copies by the tensor memory accelerator
+ * (TMA), mbarriers that count copied bytes, and products by a warpgroup (128 threads, aligned to 128). PTX
+ * ISA, "Asynchronous warpgroup level matrix instructions" and "Tensor copies".
  *
- * A tile of R rows lies in shared memory as blocks of 64 columns, one after another, R * 128 bytes each, from
- * a multiple of 1024 bytes on. In a block a row is 128 bytes, and its eight 16-byte vectors are permuted:
- * vector v of row r lies at v ^ (r % 8) (the 128-byte swizzle), so that eight rows of one column or eight
- * columns of one row are in different banks. The copies write and read this order, and the products expect
- * it. In a tile of 32 columns a row is 64 bytes, and vector v of row r lies at v ^ (r / 2 % 4). */
+ * In shared memory, a tile of R rows is a sequence of blocks of 64 columns, R * 128 bytes each, aligned to
+ * 1024 bytes. In a block, a row is 128 bytes, and its eight 16-byte vectors are permuted: vector v of row
+ * r lies at v ^ (r % 8) (the 128-byte swizzle). So eight rows of one column, or eight columns of one row,
+ * lie in different banks. Copies and products use this layout. In a tile of 32 columns a row is 64 bytes,
+ * and vector v of row r lies at v ^ (r / 2 % 4). */
 #pragma once
 
 #include "kernels/cuda/instructions.cuh"
@@ -19,21 +18,21 @@ namespace gpu {
 
 constexpr int WARPGROUP = 128, BLOCK_COLUMNS = 64, ROW_BYTES = 128, NARROW_BYTES = 64;
 
-/* The same value in all lanes, as the compiler can see. */
+/* Broadcasts x, so that the compiler knows it to be uniform in the warp. */
 __device__ inline int uniform(int x) {
     return __shfl_sync(~0u, x, 0);
 }
 
 /* ---- tiles of tensors in global memory ---- */
 
-/* Describes a tensor of bf16 for copies of tiles of it: `rank` extents, the innermost (dense) first, the
- * other extents' strides in bytes (multiples of 16), and the tile's extents, the innermost BLOCK_COLUMNS or
- * half of them. What lies beyond the tensor reads as zero and is not written. */
+/* Describes a bf16 tensor for tile copies: `rank` extents, innermost (dense) first; strides of the other
+ * extents in bytes (multiples of 16); the tile's extents, innermost BLOCK_COLUMNS or half of it. Elements
+ * outside the tensor read as zero and are not written. */
 CHECKED Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const cuuint64_t *strides,
                                  const cuuint32_t *tile, CUtensorMap *map);
 
-/* Starts the copy of the tile of a matrix at (row, column); its bytes (all of the tile, also those beyond the
- * matrix) count towards `barrier`. One thread calls it. */
+/* Starts the copy of the tile at (row, column). Its full size in bytes, including elements outside the
+ * matrix, counts towards `barrier`. Called by one thread. */
 __device__ inline void load_block_async(void *to, const CUtensorMap &map, int row, int column,
                                         uint64_t *barrier) {
     asm volatile(
@@ -42,8 +41,8 @@ __device__ inline void load_block_async(void *to, const CUtensorMap &map, int ro
         "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
         : "memory");
 }
-/* The same into every block of the cluster whose bit is set in `blocks`, at the same address in each one's
- * shared memory; the bytes count towards each one's barrier. */
+/* The same into every block of the cluster whose bit is set in `blocks`, at the same shared-memory
+ * address; the bytes count towards each block's barrier. */
 __device__ inline void load_block_to_cluster(void *to, const CUtensorMap &map, int row, int column,
                                              uint64_t *barrier, uint16_t blocks) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -51,7 +50,7 @@ __device__ inline void load_block_to_cluster(void *to, const CUtensorMap &map, i
                  "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier)), "h"(blocks)
                  : "memory");
 }
-/* The way back. */
+/* The copy from shared to global memory. */
 __device__ inline void store_block_async(const CUtensorMap &map, int row, int column, const void *from) {
     asm volatile(
         "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
@@ -59,24 +58,24 @@ __device__ inline void store_block_async(const CUtensorMap &map, int row, int co
         : "memory");
 }
 
-/* Stores of tiles and bytes belong to groups: what threads stored to the tile must be made visible
- * (fence_async and a barrier) before the store; commit_stores, then wait_stores_read before the tile is
- * written again (or the block ends). */
+/* Stores are asynchronous and belong to groups. Before a store, make the tile's contents visible
+ * (fence_async and a barrier). Then call commit_stores, and wait_stores_read before the tile is
+ * overwritten or the block ends. */
 __device__ inline void commit_stores() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/* Until at most PENDING of this thread's groups are still to be read. */
+/* Waits until at most PENDING of this thread's groups have not been read. */
 template <int PENDING = 0>
 __device__ inline void wait_stores_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Waits until what this thread's committed groups wrote is there, and not only read. */
+/* Waits until this thread's committed groups are written to global memory. */
 __device__ inline void wait_stores() {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* Plain runs of `bytes` (a multiple of 16) between shared and global memory; stores and additions belong to
+/* Copies `bytes` (a multiple of 16) between shared and global memory. Stores and additions belong to
  * groups. */
 __device__ inline void load_bytes_async(void *to, const void *from, int bytes, uint64_t *barrier) {
     asm volatile(
@@ -96,22 +95,23 @@ __device__ inline void add_floats_async(float *to, const float *from, int bytes)
                  : "memory");
 }
 
-/* Where element (row, column) of a 64-column block lies, in bytes from the block's start. */
+/* Byte offset of element (row, column) in a 64-column block. */
 __device__ inline int swizzled(int row, int column) {
     return row * ROW_BYTES + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
 }
 
-/* Makes this thread's ordinary stores to shared memory visible to later copies and products, once a barrier
- * has ordered them. */
+/* Makes this thread's ordinary shared-memory stores visible to asynchronous copies and products that
+ * follow a barrier. */
 __device__ inline void fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Orders this thread's copies of global memory against those of other threads that a flag announces. */
+/* Orders this thread's asynchronous copies of global memory with those of other threads that a flag
+ * signals. */
 __device__ inline void fence_async_global() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
-/* A flag between blocks. */
+/* Reads a flag set by another block. */
 __device__ inline int load_acquire(const int *flag) {
     int value;
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
@@ -121,14 +121,14 @@ __device__ inline void store_release(int *flag, int value) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
-/* Waits until the flag has come to `value`, and orders this thread's later copies behind what it
- * announces. */
+/* Waits until the flag equals `value`, and orders this thread's later copies after the data that it
+ * signals. */
 __device__ inline void wait_flag(const int *flag, int value) {
     while (load_acquire(flag) < value) {}
     fence_async_global();
 }
 
-/* The way back of load_matrices: lane 8 m + r gives the address of row r of matrix m. */
+/* The inverse of load_matrices: lane 8 m + r gives the address of row r of matrix m. */
 __device__ inline void store_matrices(const uint32_t (&from)[4], void *row) {
     asm volatile(
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
@@ -142,34 +142,34 @@ __device__ inline void barrier_init(uint64_t *barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                  : "memory");
 }
-/* After the inits, by the thread that made them; __syncthreads() follows. */
+/* Called by the thread that initialized the barriers; __syncthreads() must follow. */
 __device__ inline void fence_barrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ inline void arrive(uint64_t *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/* The same at the barrier at this address in the cluster's block `rank`: tells it that this thread has read,
- * and no more; what it stored may be seen later (that would take a fence, and a microsecond). */
+/* Arrives at the barrier of the cluster's block `rank`, to signal that this thread has read. It does not
+ * order this thread's stores; that would take a fence of about a microsecond. */
 __device__ inline void arrive_at(uint64_t *barrier, uint32_t rank) {
     asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
                  "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
                  "r"(rank)
                  : "memory");
 }
-/* Arrives and announces `bytes` of copies to come in this phase. */
+/* Arrives, and expects `bytes` of copies in this phase. */
 __device__ inline void arrive_expecting(uint64_t *barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                  "r"(bytes)
                  : "memory");
 }
-/* Arrives once this thread's copies so far (copy_async_16, copy_async_8) are there. */
+/* Arrives when this thread's copies so far (copy_async_16, copy_async_8) have completed. */
 __device__ inline void arrive_when_copied(uint64_t *barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
                  : "memory");
 }
-/* Waits until the phase of this parity has ended: of a new barrier, the phase before the first (parity 1)
- * has, the first (parity 0) has not. */
+/* Waits until the phase of this parity has ended. On a new barrier, parity 1 returns at once and parity 0
+ * waits. */
 __device__ inline void wait(uint64_t *barrier, uint32_t parity) {
     asm volatile("{\n.reg .pred done;\n"
                  "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -178,7 +178,7 @@ __device__ inline void wait(uint64_t *barrier, uint32_t parity) {
                  : "memory");
 }
 
-/* A position in a ring of STAGES tiles, and the parity of its present round. */
+/* A position in a ring of STAGES tiles, and the parity of the current round. */
 template <int STAGES>
 struct Ring {
     int stage = 0;
@@ -196,8 +196,7 @@ struct Ring {
     }
 };
 
-/* Barrier `id` (1 to 15; 0 is __syncthreads) among `threads` threads: of those that wait and those that only
- * arrive. */
+/* Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads, both waiting and arriving ones. */
 __device__ inline void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -211,32 +210,32 @@ __device__ inline uint32_t cluster_rank() {
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-/* All threads of the cluster's blocks; what they stored to shared memory before can be seen after. */
+/* Waits for all threads of the cluster, and makes their earlier shared-memory stores visible. */
 __device__ inline void cluster_wait() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
 }
 
-/* The same in two halves: between them a block does what concerns no other. */
+/* The same in two halves, with independent work between them. */
 __device__ inline void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 __device__ inline void cluster_join() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-/* Arrives without a word about what was stored, but for barriers' inits: a fence takes a microsecond. */
+/* Arrives without ordering stores, except initialized barriers; a fence would take a microsecond. */
 __device__ inline void cluster_arrive_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
-/* To this address in the shared memory of the cluster's block `rank`. */
+/* Stores to this address in the shared memory of the cluster's block `rank`. */
 __device__ inline void store_to_block(uint64_t *at, uint32_t rank, uint64_t value) {
     asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
                  "st.shared::cluster.b64 [remote], %2;\n}" ::"r"(shared_address(at)),
                  "r"(rank), "l"(value)
                  : "memory");
 }
-/* The same, and the bytes count towards the barrier at this address in that block, where they were announced:
- * who waits there sees what was stored, without a fence of either block. Four from multiples of 16 bytes. */
+/* The same, with the bytes counted by the barrier at this address in that block, which expects them. A
+ * thread that waits there sees the data without a fence. Four values need 16-byte alignment. */
 __device__ inline void store_counted(float *at, uint64_t *barrier, uint32_t rank, float value) {
     asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %2;\n"
                  "mapa.shared::cluster.u32 counts, %1, %2;\n"
@@ -255,8 +254,8 @@ __device__ inline void store_counted(float *at, uint64_t *barrier, uint32_t rank
                  : "memory");
 }
 
-/* Registers of each thread of this warpgroup from here on; a multiple of 8. Only in a kernel with a register
- * cap, and only where all warps of the warpgroup pass. */
+/* Sets the number of registers per thread of this warpgroup, a multiple of 8. Only for kernels with a
+ * register limit, and only where all warps of the warpgroup execute it. */
 template <int REGISTERS>
 __device__ inline void more_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -268,11 +267,11 @@ __device__ inline void fewer_registers() {
 
 /* ---- products by a warpgroup ---- */
 
-/* Describes an operand in shared memory to a product. `rows_operand`: the tile's rows are the operand's rows
- * (of a) or columns (of b), and the product sums along them: a and b of a b^T. The operand of the next 16
- * columns within a 64-column block starts 32 bytes on, of 8 more rows 1024 bytes on.
- * `columns_operand`: the product sums over the tile's rows: a and b of a^T b. The operand of the next 16 rows
- * starts 2048 bytes on; further 64-column blocks follow every `block_bytes`. To be used with TRANSPOSED. */
+/* Describes a shared-memory operand of a product. `rows_operand`: the tile's rows are the operand's rows
+ * (of a) or columns (of b), and the product sums along them, as in a b^T. The operand of the next 16
+ * columns in a 64-column block starts 32 bytes later, of the next 8 rows 1024 bytes later.
+ * `columns_operand`: the product sums over the tile's rows, as in a^T b. The operand of the next 16 rows
+ * starts 2048 bytes later; further 64-column blocks follow every `block_bytes`. Use it with TRANSPOSED. */
 __device__ inline uint64_t operand(uint32_t address, uint32_t leading_bytes) {
     return uint64_t((address & 0x3ffff) >> 4) | uint64_t(leading_bytes >> 4) << 16 |
            uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
@@ -283,25 +282,26 @@ __device__ inline uint64_t rows_operand(const void *tile) {
 __device__ inline uint64_t columns_operand(const void *tile, int block_bytes) {
     return operand(shared_address(tile), block_bytes);
 }
-/* The operand `bytes` (a multiple of 16) further on. */
+/* The operand `bytes` (a multiple of 16) later. */
 __device__ inline uint64_t advance(uint64_t operand, int bytes) {
     return operand + uint64_t(bytes >> 4);
 }
 
-/* Orders this thread's register accesses before the products that follow: once before a batch of them. */
+/* Orders this thread's register accesses before a batch of products. */
 __device__ inline void products_begin() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ inline void products_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Waits until at most PENDING committed batches are under way. */
+/* Waits until at most PENDING committed batches are running. */
 template <int PENDING>
 __device__ inline void products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Keeps the compiler from moving uses of accumulators across this point: after a wait, and before a batch. */
+/* Keeps the compiler from moving accesses to accumulators across this point: use it after a wait and
+ * before a batch. */
 template <int N>
 __device__ inline void hold(float (&c)[N][4]) {
 #pragma unroll
@@ -334,7 +334,7 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
     REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "        \
                  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
-/* The operands' numbers follow the accumulators': a and b (or a's four registers and b), then accumulate. */
+/* Operands are numbered after the accumulators: a and b (or a's four registers and b), then accumulate. */
 #define MULTIPLY_SHARED(COLUMNS, REGISTERS, ACCUMULATORS, A, B, ADD, TA, TB)                                 \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                        \
                  "wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" REGISTERS "}, " A ", " B  \
@@ -349,10 +349,10 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)),                        \
                    "n"(int(TRANSPOSED_B)))
 
-/* c (64 x 8N) = a b, or += if `add`, for 16 of the columns summed over; N = 8, 12, 16, 24 or 32. Both
- * operands in shared memory. Warp w of the warpgroup has rows 16w to 16w + 15 as in cuda_tile.cuh: with g
- * = lane / 4 and t = lane % 4, c[n][0], c[n][1] are row g, columns 8n + 2t and 8n + 2t + 1; c[n][2],
- * c[n][3] row g + 8. */
+/* c (64 x 8N) = a b, or += if `add`, for 16 columns of the sum; N = 8, 12, 16, 24 or 32. Both operands are
+ * in shared memory. Warp w of the warpgroup has rows 16w to 16w + 15, as in cuda_tile.cuh: with g = lane /
+ * 4 and t = lane % 4, c[n][0] and c[n][1] are row g, columns 8n + 2t and 8n + 2t + 1; c[n][2] and c[n][3]
+ * are row g + 8. */
 template <bool TRANSPOSED_A, bool TRANSPOSED_B, int N>
 __device__ inline void multiply_async(float (&c)[N][4], uint64_t a, uint64_t b, bool add) {
     static_assert(N == 8 || N == 12 || N == 16 || N == 24, "64, 96, 128 or 192 columns");
@@ -367,7 +367,7 @@ __device__ inline void multiply_async(float (&c)[N][4], uint64_t a, uint64_t b, 
 }
 
 /* The same with a (64 x 16) in registers: two neighbouring accumulators, rounded and packed. They must not
- * change until the product is over. */
+ * change until the product has completed. */
 template <bool TRANSPOSED_B, int N>
 __device__ inline void multiply_async(float (&c)[N][4], const uint32_t (&a)[4], uint64_t b, bool add) {
     static_assert(N == 8 || N == 12 || N == 16, "64, 96 or 128 columns");

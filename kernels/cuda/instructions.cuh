@@ -1,5 +1,5 @@
-/* instructions: what tiles in shared memory and products of them are made of on every GPU from sm_80 on, one
- * function for each instruction. Hopper's own are in hopper.cuh. */
+/* instructions: one function per instruction for tiles in shared memory and their products, on GPUs from
+ * sm_80. Hopper's instructions are in hopper.cuh. */
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,8 +11,8 @@ __device__ inline uint32_t shared_address(const void *pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/* Starts a copy of 16 (8) bytes from global to shared memory; writes zeros, and reads nothing, if not
- * `inside`. */
+/* Starts a copy of 16 (8) bytes from global to shared memory; if not `inside`, writes zeros and reads
+ * nothing. */
 __device__ inline void copy_async_16(void *to, const void *from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(inside ? 16 : 0)
@@ -25,7 +25,7 @@ __device__ inline void copy_async_8(void *to, const void *from, bool inside) {
                  : "memory");
 }
 
-/* Ends a group of this thread's copies; waits until at most LATER groups are still under way. */
+/* Ends a group of this thread's copies; waits until at most LATER groups are running. */
 __device__ inline void copy_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -34,13 +34,13 @@ __device__ inline void copy_async_wait_group() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
 }
 
-/* Waits for this thread's own copies. */
+/* Waits for this thread's copies. */
 __device__ inline void copy_async_wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* Four 8 x 8 matrices of bf16: lane 8 m + r gives the address of row r of matrix m; register m receives, in
- * lane 4 g + t, elements 2t and 2t + 1 of row g, or, transposed, of column g. */
+/* Loads four 8 x 8 matrices of bf16: lane 8 m + r gives the address of row r of matrix m; register m
+ * receives, in lane 4 g + t, elements 2t and 2t + 1 of row g, or, transposed, of column g. */
 __device__ inline void load_matrices(uint32_t (&to)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -65,7 +65,7 @@ __device__ inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t 
           "f"(c[3]));
 }
 
-/* Two numbers rounded to bf16, `low` in the low half. */
+/* Rounds two numbers to bf16, `low` in the low half. */
 __device__ inline uint32_t pack(float low, float high) {
     uint32_t packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

@@ -1,4 +1,4 @@
-/* launch: how kernels are launched on the device behind ctx->device, and what they know of their launch. */
+/* launch: launches kernels on ctx->device, and thread indices inside kernels. */
 #pragma once
 
 #include "kernels/ctx.h"
@@ -8,21 +8,21 @@ static inline CudaDevice *cuda_device(const Ctx *ctx) {
     return reinterpret_cast<CudaDevice *>(ctx->device);
 }
 
-/* Launches `kernel` in the device's stream and counts it; an empty grid launches nothing. More than 48 KiB of
- * dynamic shared memory is asked for here. Yields a Status:
+/* Launches `kernel` in the device's stream and counts it; an empty grid launches nothing. Dynamic shared
+ * memory above 48 KiB is enabled here. Returns a Status:
  *     TRY(LAUNCH(ctx, (scale_kernel<T, N>), blocks, 256, 0, scores, count, factor));
- * A kernel with several template arguments stands in parentheses. */
+ * Parenthesize a kernel with several template arguments. */
 #define LAUNCH(ctx, kernel, grid, block, shared, ...)                                                        \
     cuda_launch(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__)
 
-/* The same for a kernel that may start while the one before it in the stream still runs (Hopper's
- * programmatic dependent launch): it must call wait_for_previous() before it reads what any kernel has
- * written that could still be running, and before it writes anything. Its pointers are not __restrict__: what
- * the compiler then takes for constant it may read early, and past the caches that see the writes. */
+/* The same for a kernel that may start before the previous one ends (Hopper's programmatic dependent
+ * launch). It must call wait_for_previous() before it reads what earlier kernels write, and before it
+ * writes. Its pointers must not be __restrict__, or the compiler may load early, through caches that do
+ * not see the writes. */
 #define LAUNCH_EARLY(ctx, kernel, grid, block, shared, ...)                                                  \
     cuda_launch<true>(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__)
 
-/* The same in clusters of so many blocks (a constant; at most 8), on a GPU that has them. */
+/* The same in clusters of `cluster` blocks (a constant; at most 8), on a GPU that supports them. */
 #define LAUNCH_CLUSTERS(ctx, cluster, kernel, grid, block, shared, ...)                                      \
     cuda_launch<true, cluster>(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared,           \
                                __VA_ARGS__)
@@ -59,17 +59,17 @@ CHECKED Status cuda_launch(CudaDevice *device, const char *name, void (*kernel)(
     return OK;
 }
 
-/* Waits until all kernels before this one in the stream are over and what they wrote can be seen. Does
- * nothing in a kernel that was not launched early. */
+/* Waits until all earlier kernels in the stream have ended and their writes are visible. No effect in a
+ * kernel that was not launched early. */
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/* From here on a kernel behind this one that is launched early may take the room that blocks leave free.
- * Only after wait_for_previous(): then all that kernels before the previous one have written can be read
- * before the wait. */
+/* Lets the next kernel, if launched early, use resources that blocks leave free. Call it only after
+ * wait_for_previous(): then the next kernel may read before its own wait what kernels before this one
+ * wrote. */
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -90,8 +90,8 @@ static inline unsigned grid_stride_blocks(const Ctx *ctx, int64_t items, int thr
     return (unsigned)(blocks < most ? blocks : most);
 }
 
-/* Of a one-dimensional grid. for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) walks
- * `count` elements in packs of N. */
+/* For one-dimensional grids. for (int64_t i = thread_index() * N; i < count; i += thread_count() * N)
+ * visits `count` elements in packs of N. */
 __device__ inline int64_t thread_index() {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }

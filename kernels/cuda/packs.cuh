@@ -1,5 +1,5 @@
-/* packs: a tensor's elements as kernels see them: the dtypes' types, neighbours that move in one access, and
- * launches of kernels that walk in packs. */
+/* packs: tensors in kernels: types of dtypes, vectorized access to neighbouring elements, and launches of
+ * kernels that process packs. */
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -22,9 +22,9 @@ struct DtypeOf<bf16> {
     static constexpr Dtype value = BF16;
 };
 
-/* Runs the statements with T standing for the type of `dtype`:
+/* Executes the statements with T as the type of `dtype`:
  *     DISPATCH_FLOAT(x.dtype, T, TRY(scale<T>(ctx, x)));
- * TRY inside returns from the function around, as does an error where the dtype is neither F32 nor BF16. */
+ * TRY inside returns from the enclosing function. A dtype other than F32 and BF16 is an error. */
 #define DISPATCH_FLOAT(dtype, T, ...)                                                                        \
     do {                                                                                                     \
         const Dtype dispatched_ = (dtype);                                                                   \
@@ -41,7 +41,7 @@ struct DtypeOf<bf16> {
 
 template <class T>
 static inline T *data_of(const Tensor &t) {
-    return static_cast<T *>(t.data); // NULL where the tensor is empty
+    return static_cast<T *>(t.data); // NULL if the tensor is empty
 }
 
 __device__ inline float to_float(float x) {
@@ -160,12 +160,12 @@ static inline bool walks_in_packs(int n, std::initializer_list<int64_t> extents,
     ((packed) ? LAUNCH(ctx, (kernel<T, VECTOR<T>>), grid, block, 0, __VA_ARGS__)                             \
               : LAUNCH(ctx, (kernel<T, 1>), grid, block, 0, __VA_ARGS__))
 
-/* The same for a kernel that walks `count` elements with thread_index() and thread_count(). */
+/* The same for a kernel that visits `count` elements by thread_index() and thread_count(). */
 #define LAUNCH_ELEMENTS(ctx, kernel, T, packed, count, ...)                                                  \
     LAUNCH_PACKED(ctx, kernel, T, packed,                                                                    \
                   grid_stride_blocks(ctx, divide_up(count, (packed) ? VECTOR<T> : 1), 256), 256,             \
                   __VA_ARGS__)
 
-/* And for one that gives each of `rows` rows to a warp: row = thread_index() / 32, += thread_count() / 32. */
+/* The same for a kernel with a warp per row: row = thread_index() / 32, += thread_count() / 32. */
 #define LAUNCH_ROWS(ctx, kernel, T, packed, rows, ...)                                                       \
     LAUNCH_PACKED(ctx, kernel, T, packed, grid_stride_blocks(ctx, (rows)*32, 256), 256, __VA_ARGS__)

@@ -2,9 +2,9 @@
 
 #include "kernels/cuda/packs.cuh"
 
-static constexpr int LANES = 32; // columns of a tile, and threads that share a column
+static constexpr int LANES = 32; // columns per tile, and threads that share a column
 
-/* Floor: parts * width * 4 bytes for each target (blockIdx.y), which the first stage has just left in L2. */
+/* Floor: parts * width * 4 bytes per target (blockIdx.y), read from L2, where the first stage left them. */
 static __global__ void add_partials(const float *partials, int64_t parts, int64_t width, SumTargets targets) {
     __shared__ float sums[LANES][LANES + 1];
     wait_for_previous();

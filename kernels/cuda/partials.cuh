@@ -1,11 +1,11 @@
-/* partials: the second stage of the two-stage sums over rows (biases, norm weights). Blocks of the first
- * stage leave one row of partial sums each; here the rows are added in a fixed order, so the same input gives
- * the same bits, and no float atomics are needed. */
+/* partials: the second stage of two-stage sums over rows (biases, norm weights). In the first stage, each
+ * block writes one row of partial sums; this stage adds the rows in a fixed order. The result is
+ * reproducible and needs no float atomics. */
 #pragma once
 
 #include "kernels/op.h"
 
-/* Sums of one width that lie side by side in a row of partials; NULL where there are fewer. */
+/* Sums of one width stored side by side in a row of partials; unused ones are NULL. */
 struct SumTargets {
     float *to[3];
 };

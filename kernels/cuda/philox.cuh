@@ -1,4 +1,4 @@
-/* philox: random words by counter on the device. */
+/* philox: counter-based random numbers on the device. */
 #pragma once
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* reduce: reductions over a warp or a block: the same bits in every lane and in every run. */
+/* reduce: reductions over a warp or a block, with the same bits in every lane and in every run. */
 #pragma once
 
 struct Sum {
@@ -35,7 +35,7 @@ __device__ inline T block_reduce(T x, Combine combine) {
     __shared__ T of_warp[Threads / 32];
     x = warp_reduce(x, combine);
     if constexpr (Threads == 32) return x;
-    __syncthreads(); // the last use of of_warp is over
+    __syncthreads(); // of_warp may be overwritten afterwards
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
     __syncthreads();
     x = of_warp[0];

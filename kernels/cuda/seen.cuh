@@ -1,8 +1,9 @@
-/* seen: an online softmax, which is what a query has seen of its keys so far (Milakov, Gimelshein 2018).
- * Scores are for powers of two. */
+/* seen: online softmax (Milakov, Gimelshein 2018) of one query over the keys seen so far. Scores are
+ * exponents of 2. */
 #pragma once
 
-/* N columns of a head; y is not yet divided by `sum`. All is {-INFINITY, 0, {}} before the first key. */
+/* Partial result for N columns of a head; y is not yet divided by `sum`. Before the first key: {-INFINITY,
+ * 0, {}}. */
 template <int N>
 struct Seen {
     float maximum, sum, y[N];
@@ -14,7 +15,7 @@ __device__ inline void add_keys(Seen<N> &seen, const float (&s)[KEYS], Values va
     float maximum = seen.maximum;
 #pragma unroll
     for (int u = 0; u < KEYS; u++) maximum = fmaxf(maximum, s[u]);
-    const float base = maximum == -INFINITY ? 0.f : maximum; // nothing yet: every power is 0
+    const float base = maximum == -INFINITY ? 0.f : maximum; // before the first key every power is 0
     const float correction = exp2f(seen.maximum - base);
     seen.maximum = maximum;
     seen.sum *= correction;
@@ -31,7 +32,7 @@ __device__ inline void add_keys(Seen<N> &seen, const float (&s)[KEYS], Values va
     }
 }
 
-/* The groups of LANES threads of a warp, each lane with those that have its columns. */
+/* Merges the groups of LANES threads of a warp; each lane merges with the lanes that hold its columns. */
 template <int LANES, int N>
 __device__ inline void merge_warp(Seen<N> &seen) {
 #pragma unroll

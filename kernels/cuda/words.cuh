@@ -1,6 +1,5 @@
-/* words: 16 bytes of a row as they lie in memory, whatever their type. A kernel that keeps data in registers
- * keeps words and unpacks them where it computes: two bf16 share a register, which the compiler does not do
- * by itself for arrays of bf16. */
+/* words: 16 bytes of a row as stored in memory. A kernel keeps words in registers and unpacks them where
+ * it computes. Two bf16 then share a register, which the compiler does not do for arrays of bf16. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
@@ -48,7 +47,7 @@ __device__ __forceinline__ Words packed(const float (&x)[VECTOR<T>]) {
     return words;
 }
 
-/* The same for N elements: 16 bytes, or one element where width or addresses are odd, as its float. */
+/* The same for N elements: 16 bytes, or one element as a float if width or addresses are not aligned. */
 template <typename T, int N>
 __device__ __forceinline__ Words load_words_of(const T *from) {
     static_assert(N == VECTOR<T> || N == 1, "whole words or one element");
@@ -64,8 +63,8 @@ __device__ __forceinline__ void unpack_of(const Words &words, float (&x)[N]) {
         x[0] = __uint_as_float(words.w[0]);
 }
 
-/* Hides from the compiler that the words are still the same, so that it unpacks them anew rather than keeping
- * every float derived from them in a register over a reduction. */
+/* Hides the value from the compiler, so that it unpacks the words again instead of keeping each derived
+ * float in a register across a reduction. */
 __device__ __forceinline__ void forget(Words &words) {
     asm volatile("" : "+r"(words.w[0]), "+r"(words.w[1]), "+r"(words.w[2]), "+r"(words.w[3]));
 }

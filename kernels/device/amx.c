@@ -21,7 +21,7 @@ void amx_begin(void) {
         shape.bytes[i] = 64;
         shape.rows[i] = AMX_SIDE;
     }
-    __asm__ volatile("" ::"r"(&shape) : "memory"); // the compiler thinks that only its beginning is read
+    __asm__ volatile("" ::"r"(&shape) : "memory"); // the compiler assumes that only the first bytes are read
     _tile_loadconfig(&shape);
 }
 
@@ -32,7 +32,7 @@ void amx_transpose(const void *from, int64_t from_stride, void *to, int64_t to_s
         t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     }
-    for (int i = 0; i < AMX_SIDE; i += 4) { // r[i + c]: of columns c, c + 4, c + 8, c + 12 rows i to i + 3
+    for (int i = 0; i < AMX_SIDE; i += 4) { // r[i + c]: rows i to i + 3 of columns c, c + 4, c + 8, c + 12
         r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
         r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
         r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);

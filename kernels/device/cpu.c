@@ -23,7 +23,7 @@ double device_clock(void) {
 
 static Status cpu_available(Device *device, size_t *bytes) {
     (void)device;
-    /* MemAvailable counts what the kernel would give back from its caches; sysconf's free pages do not. */
+    /* MemAvailable includes reclaimable caches; sysconf's free pages do not. */
     FILE *file = fopen("/proc/meminfo", "r");
     unsigned long long kilobytes = 0;
     char line[128];
@@ -128,7 +128,7 @@ static void describe(CpuDevice *cpu) {
     snprintf(device->name, sizeof device->name, "%s, %d thread%s", *model ? model : "CPU", device->threads,
              device->threads == 1 ? "" : "s");
 
-    /* "OpenBLAS 0.3.21 NO_LAPACK ... " -> the name and the version alone. */
+    /* Keeps name and version of "OpenBLAS 0.3.21 NO_LAPACK ... ". */
     const char *config = openblas_get_config();
     int length = 0;
     for (int words = 0; config[length] && (config[length] != ' ' || ++words < 2);) length++;
@@ -137,10 +137,11 @@ static void describe(CpuDevice *cpu) {
              openblas_get_corename());
 }
 
-enum { THREADS_MOST = 4096 };         // as --threads says
-enum { OPENBLAS_BUFFER = 160 << 20 }; // more than one takes
+enum { THREADS_MOST = 4096 };         // maximum of --threads
+enum { OPENBLAS_BUFFER = 160 << 20 }; // more than OpenBLAS needs per buffer
 
-/* By a mapping that is never touched: for as large an allocation sanitizers take a tenth of a second. */
+/* Tests with a mapping that is never touched; under sanitizers, an allocation of this size would take a
+ * tenth of a second. */
 bool cpu_has_room(size_t bytes) {
     void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED) return false;
@@ -153,8 +154,8 @@ static Status see_to_room(void) {
     return fail(ERROR_MEMORY, "no memory for OpenBLAS: it takes 128 MiB for each thread, and 128 more");
 }
 
-/* OpenBLAS tries for ever to get memory for its buffers, one for each thread and one for products. So they
- * are taken here, each where there is room for it. */
+/* OpenBLAS retries forever when it cannot allocate its buffers, one per thread and one for products. So
+ * they are allocated here, after checking for memory. */
 static Status start_openblas(int threads) {
     float one = 0;
     for (int t = openblas_get_num_threads(); t < threads; t++) {
@@ -167,8 +168,8 @@ static Status start_openblas(int threads) {
     return OK;
 }
 
-/* As many as asked for, or the environment's. OpenBLAS waits forever for threads that OpenMP does not
- * start. */
+/* Starts as many threads as requested, or as the environment says. OpenBLAS waits forever for threads that
+ * OpenMP fails to start. */
 static Status set_threads(int asked, int *threads) {
     int limit = omp_get_thread_limit();
     *threads = asked > 0 ? asked : omp_get_max_threads();

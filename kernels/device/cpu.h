@@ -1,4 +1,4 @@
-/* The CPU as a device, for the products that keep their plans with it. */
+/* cpu: the CPU as a device, for the products that cache their plans with it. */
 #pragma once
 
 #include "kernels/device/device.h"
@@ -6,8 +6,8 @@
 
 typedef struct {
     Device base;    // first, so that a Device * is a CpuDevice *
-    Onednn *onednn; // NULL where it is not
-    /* What a library above keeps for this device (gemm's plans), and what frees it when the device closes. */
+    Onednn *onednn; // NULL if unavailable
+    /* Data that a library above caches with this device (gemm's plans), and the function that frees it. */
     void *plans;
     void (*free_plans)(void *plans);
 } CpuDevice;

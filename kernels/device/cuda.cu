@@ -12,7 +12,7 @@ enum { WORKSPACE_BYTES = 64 * 1024 * 1024 };
 
 Status cuda_status(cudaError_t error, const char *what) {
     if (error == cudaSuccess) return OK;
-    (void)cudaGetLastError(); // an error that can be survived is not reported twice
+    (void)cudaGetLastError(); // clears the error, so that it is not reported again
     if (error == cudaErrorMemoryAllocation) {
         return fail(ERROR_MEMORY, "%s: out of GPU memory; use a smaller batch or model", what);
     }
@@ -97,7 +97,7 @@ static Status cuda_copy(Device *device, void *to, const void *from, size_t bytes
 
 /* ---- order and time ---- */
 
-/* For a communicator's stream, too. */
+/* Includes a communicator's stream. */
 static Status cuda_synchronize(Device *) {
     CUDA_TRY(cudaDeviceSynchronize());
     return OK;
@@ -145,14 +145,14 @@ struct Graph {
     int64_t launches, kernels;
 };
 
-/* Thread-local: what other threads do meanwhile (the loader's pinned memory) does not disturb the capture. */
+/* Thread-local, so that other threads (the loader's pinned memory) do not break the capture. */
 static Status cuda_capture_begin(Device *device) {
     CUDA_TRY(cudaStreamBeginCapture(cuda_of(device)->stream, cudaStreamCaptureModeThreadLocal));
     cuda_of(device)->before_capture = device->launches;
     return OK;
 }
 
-/* Nodes of a captured graph that are kernels: libraries may have added fills of their own. */
+/* Counts the kernel nodes of a captured graph; libraries may have added fills. */
 static Status count_kernels(cudaGraph_t captured, int64_t *kernels) {
     size_t count = 0;
     *kernels = 0;
@@ -171,7 +171,7 @@ static Status count_kernels(cudaGraph_t captured, int64_t *kernels) {
 static Status cuda_capture_end(Device *device, Graph **graph) {
     CudaDevice *cuda = cuda_of(device);
     const int64_t launches = device->launches - cuda->before_capture;
-    device->launches = cuda->before_capture; // nothing has run
+    device->launches = cuda->before_capture; // captured launches have not run
     *graph = NULL;
     cudaGraph_t captured = NULL;
     CUDA_TRY(cudaStreamEndCapture(cuda->stream, &captured));
@@ -201,7 +201,7 @@ static int64_t cuda_graph_kernels(const Graph *graph) {
 
 static void cuda_graph_free(Device *device, Graph *graph) {
     if (!graph) return;
-    (void)cudaStreamSynchronize(cuda_of(device)->stream); // it may be running
+    (void)cudaStreamSynchronize(cuda_of(device)->stream); // the graph may be running
     (void)cudaGraphExecDestroy(graph->executable);
     memory_free(graph);
 }
@@ -214,7 +214,7 @@ struct RangeName {
 };
 
 struct RangeNames {
-    nvtxDomainHandle_t domain; // NULL when no profiler listens
+    nvtxDomainHandle_t domain; // NULL without a profiler
     RangeName *slots;          // open addressing, a power of two, at most half full
     size_t count, room;
 };
@@ -259,7 +259,7 @@ static void cuda_range_pop(Device *device) {
 }
 
 static void cuda_outside_profiler(Device *, bool record) {
-    (void)(record ? cudaProfilerStart() : cudaProfilerStop()); // nobody listening is no error
+    (void)(record ? cudaProfilerStart() : cudaProfilerStop()); // failing without a profiler is no error
 }
 
 /* ---- opening and closing ---- */
@@ -287,7 +287,7 @@ __global__ static void report_hopper(int *hopper) {
     *hopper = gpu::HOPPER;
 }
 
-/* Fills in what the GPU is, and makes sure that it can run this binary's kernels. */
+/* Fills in the GPU's properties, and checks that it can run this binary's kernels. */
 static Status cuda_describe(CudaDevice *device) {
     cudaDeviceProp properties;
     CUDA_TRY(cudaGetDeviceProperties(&properties, device->index));
@@ -316,7 +316,7 @@ static Status cuda_describe(CudaDevice *device) {
     return OK;
 }
 
-/* Asks the code that runs: what it was built for is known nowhere else. Overwrites the first ticket. */
+/* Runs a kernel to learn for which architecture it was built. Overwrites the first ticket. */
 static Status cuda_ask_hopper(CudaDevice *device) {
     int hopper;
     report_hopper<<<1, 1, 0, device->stream>>>(device->tickets);

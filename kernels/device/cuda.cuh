@@ -1,5 +1,5 @@
-/* cuda: one GPU behind device.h: its stream, what it can do, and checked calls of CUDA's libraries. For .cu
- * files only; how kernels are launched on it is in kernels/cuda/launch.cuh. */
+/* cuda: one GPU behind device.h: stream, capabilities, and checked calls of CUDA libraries. For .cu files
+ * only; kernels/cuda/launch.cuh launches kernels. */
 #pragma once
 
 #include "kernels/device/device.h"
@@ -9,8 +9,8 @@
 
 namespace gpu {
 
-/* Whether the code being compiled is for a GPU with Hopper's own instructions (sm_90a). A kernel that uses
- * them has its body in `if constexpr (HOPPER)`, so that it compiles, to nothing, for the others. */
+/* Whether code is compiled for Hopper's instructions (sm_90a). A kernel that uses them has its body in `if
+ * constexpr (HOPPER)`, and is empty on other GPUs. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 constexpr bool HOPPER = true;
 #else
@@ -28,23 +28,23 @@ struct CudaDevice {
     int index;
     cudaStream_t stream; // all work runs here; never the default stream
     cublasLtHandle_t blas;
-    void *workspace; // of cuBLASLt; calls of one stream may share it
+    void *workspace; // cuBLASLt's workspace, shared by all calls in the stream
     size_t workspace_bytes;
-    int *tickets; // (TICKETS) zeros, for blocks that wait for one another's parts; kernels leave them zero
+    int *tickets; // (TICKETS) counters for synchronization between blocks; kernels leave them zero
     int multiprocessors;
     int capability;      // 10 * major + minor: 90 for Hopper
-    bool hopper;         // it runs code that was built with Hopper's own instructions (hopper.cuh)
-    bool early_launches; // LAUNCH_EARLY means something: the GPU has it, and the kernels are built for it
-    size_t shared_bytes; // that one block can ask for
+    bool hopper;         // the running code was built for Hopper's instructions (hopper.cuh)
+    bool early_launches; // LAUNCH_EARLY is effective: GPU and kernels support it
+    size_t shared_bytes; // maximum per block
     size_t l2_bytes;
-    int64_t before_capture; // base.launches when the capture at hand began
+    int64_t before_capture; // base.launches at the start of the capture
     RangeNames *names;
-    /* What a library above keeps for this device (gemm's plans), and what frees it when the device closes. */
+    /* Data that a library above caches with this device (gemm's plans), and the function that frees it. */
     void *plans;
     void (*free_plans)(void *plans);
 };
 
-/* OK, or what failed: ERROR_MEMORY when memory has run out, else ERROR_DEVICE. `what` is the call's text. */
+/* OK; ERROR_MEMORY if memory has run out; else ERROR_DEVICE. `what` is the call's text. */
 CHECKED Status cuda_status(cudaError_t error, const char *what);
 CHECKED Status cublas_status(cublasStatus_t error, const char *what);
 

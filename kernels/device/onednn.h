@@ -1,7 +1,6 @@
-/* onednn: matrix products by oneDNN, with what follows them. In a build without it (DNNL=0) these functions
- * are NULL, and everybody gets along without. Which of its versions' interfaces the headers describe only
- * onednn/onednn.c knows. ERROR_MEMORY where oneDNN says that memory does not suffice; where it does not say
- * so but crashes, SECURITY.md says what becomes of the program. */
+/* onednn: matrix products with epilogues by oneDNN. In a build without it (DNNL=0) these functions are
+ * NULL, and callers use OpenBLAS. onednn/onednn.c hides the version of the interface. ERROR_MEMORY if
+ * oneDNN reports a lack of memory; SECURITY.md says what happens if it crashes instead. */
 #pragma once
 
 #include "base/status.h"
@@ -12,35 +11,34 @@
 typedef enum { FINISH_PLAIN, FINISH_GELU_TANH, FINISH_GELU, FINISH_RELU, FINISH_TANH } Finish;
 
 /* C = finish(A B + bias + added), or C += A B: A is (m, k), B (k, n), C (m, n). Strides are in elements.
- * Plain bytes without gaps, so that it is a key. */
+ * The struct has no padding, so its bytes can serve as a key. */
 typedef struct {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, b_column, c_row;
-    int32_t dtype, c_dtype; // Dtype of a, b and bias; of c and added: both F32, or BF16 and either
+    int32_t dtype, c_dtype; // dtype of a, b and bias; of c and added: both F32, or BF16 with either
     int32_t finish;         // Finish
     uint8_t bias;           // (n)
-    uint8_t added;          // a matrix that lies as C does
-    uint8_t accumulates;    // into C; without bias, added and finish
+    uint8_t added;          // a matrix with the layout of C
+    uint8_t accumulates;    // C += A B, without bias, added and finish
     uint8_t zero;
 } OnednnProduct;
 
 typedef struct Onednn Onednn;
 typedef struct OnednnKernel OnednnKernel; // what computes one product
 
-/* NULL with FUSEBOX_ONEDNN=none in the environment. It takes as many threads as OpenMP gives. */
+/* NULL with FUSEBOX_ONEDNN=none in the environment. Uses OpenMP's number of threads. */
 __attribute__((weak)) CHECKED Status onednn_open(Onednn **onednn);
 __attribute__((weak)) void onednn_close(Onednn *onednn);
 __attribute__((weak)) const char *onednn_name(const Onednn *onednn); // "oneDNN 2.6.0"
 
-/* Generates the kernel of a product, some tenths of a millisecond; NULL where the library has none that is
- * worth calling. */
+/* Generates the kernel of a product in some tenths of a millisecond; NULL if oneDNN has no fast one. */
 __attribute__((weak)) CHECKED Status onednn_kernel(const Onednn *onednn, const OnednnProduct *product,
                                                    OnednnKernel **kernel);
 __attribute__((weak)) void onednn_kernel_free(OnednnKernel *kernel);
 __attribute__((weak)) const char *onednn_kernel_name(const OnednnKernel *kernel); // "brg:avx512_core"
 
 typedef struct {
-    const void *a, *b, *bias, *added; // NULL where the product has none
+    const void *a, *b, *bias, *added; // NULL if the product has none
     void *c;
 } OnednnOperands;
 __attribute__((weak)) CHECKED Status onednn_run(OnednnKernel *kernel, const OnednnOperands *operands);

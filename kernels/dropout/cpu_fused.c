@@ -1,4 +1,4 @@
-/* dropout, a block of four columns for each draw, on all threads. */
+/* dropout: all threads, four columns per random draw. */
 #include "kernels/dropout/mask.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"

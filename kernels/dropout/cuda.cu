@@ -1,11 +1,11 @@
-/* dropout is one primitive each way: both forms run the same kernel. */
+/* dropout: one primitive per pass, the same kernel in both forms. */
 #include "kernels/dropout/cuda_mask.cuh"
 
 template <class T, int N>
 static __global__ void drop_kernel(DropoutMask mask, const T *x, int64_t count, int64_t width, T *y) {
     const uint32_t draw = (uint32_t)*mask.draw;
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        int64_t row = i / width; // a pack does not cross rows
+        int64_t row = i / width; // a pack lies within one row
         float value[N];
         load_floats(x + i, value);
         drop<N>(mask, draw, row, i - row * width, value);

@@ -1,11 +1,11 @@
-/* cuda_mask: what the CUDA forms ask of a Dropout. */
+/* cuda_mask: dropout masks in CUDA kernels. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/philox.cuh"
 #include "kernels/dropout/dropout.h"
 
-/* Goes to kernels by value. factor 0: nothing is dropped. */
+/* A kernel argument. factor 0: no dropout. */
 struct DropoutMask {
     uint32_t key0, key1, instance, least;
     float factor;
@@ -20,15 +20,15 @@ static inline DropoutMask dropout_mask(const Dropout &d) {
             (float)(1 / (1 - d.rate)), data_of<const int32_t>(d.draw)};
 }
 
-/* The words of columns 4 * block .. 4 * block + 3. */
+/* Random words of columns 4 * block .. 4 * block + 3. */
 __device__ inline uint4 dropout_words(const DropoutMask &m, uint32_t draw, int64_t row, int64_t block) {
     return philox(make_uint4((uint32_t)block, (uint32_t)row, m.instance, draw), m.key0, m.key1);
 }
 
-/* x *= keep * factor for N columns of a row from `column` on. */
+/* x *= keep * factor for N columns of a row, starting at `column`. */
 template <int N>
 __device__ inline void drop(const DropoutMask &m, uint32_t draw, int64_t row, int64_t column, float (&x)[N]) {
-    if constexpr (N >= 4) { // then column is a multiple of 4
+    if constexpr (N >= 4) { // column is then a multiple of 4
 #pragma unroll
         for (int e = 0; e < N; e += 4) {
             const uint4 words = dropout_words(m, draw, row, (column + e) / 4);
@@ -51,5 +51,5 @@ __device__ inline void drop(const DropoutMask &m, uint32_t draw, int64_t row, in
     }
 }
 
-/* The primitive of every naive form: y = x * keep / (1 - rate), (rows, C) dense; y may be x. */
+/* The primitive of all naive forms: y = x * keep / (1 - rate), (rows, C) dense; y may be x. */
 CHECKED Status dropout_apply(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y);

@@ -1,4 +1,4 @@
-/* mask: what the CPU's forms ask of a Dropout. */
+/* mask: dropout masks in CPU forms. */
 #pragma once
 
 #include "base/bfloat16.h"
@@ -6,7 +6,7 @@
 #include "kernels/dropout/dropout.h"
 
 typedef struct {
-    uint32_t key0, key1, instance, draw, least; // least: the smallest word that is kept
+    uint32_t key0, key1, instance, draw, least; // least: the smallest word that keeps its element
     double factor;                              // 1 / (1 - rate)
 } DropoutMask;
 
@@ -17,7 +17,7 @@ static inline DropoutMask dropout_mask(const Dropout *d) {
         1 / (1 - d->rate)};
 }
 
-/* The words of columns 4 * block .. 4 * block + 3. */
+/* Random words of columns 4 * block .. 4 * block + 3. */
 static inline RandomBlock dropout_words(const DropoutMask *m, int64_t row, int64_t block) {
     RandomBlock counter = {{(uint32_t)block, (uint32_t)row, m->instance, m->draw}};
     return random_philox(counter, m->key0, m->key1);
@@ -27,7 +27,7 @@ static inline RandomBlock dropout_words(const DropoutMask *m, int64_t row, int64
 void dropout_row_float(const DropoutMask *mask, int64_t row, const float *x, int64_t width, float *y);
 void dropout_row_bf16(const DropoutMask *mask, int64_t row, const bf16 *x, int64_t width, bf16 *y);
 
-/* The primitive of every naive form: the same over (rows, width). */
+/* The primitive of all naive forms: the same for (rows, width). */
 void dropout_apply_float(const Ctx *ctx, const Dropout *dropout, const float *x, int64_t rows, int64_t width,
                          float *y);
 void dropout_apply_bf16(const Ctx *ctx, const Dropout *dropout, const bf16 *x, int64_t rows, int64_t width,

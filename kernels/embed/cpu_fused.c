@@ -1,4 +1,4 @@
-/* embed, one pass: all tables' rows are added on the way from memory to memory. */
+/* embed: one pass over memory adds the rows of all tables. */
 #include "kernels/embed/embed.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
@@ -31,7 +31,7 @@ static Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
 }
 SLOT(EMBED, FORWARD, CPU, FUSED, STORED_DTYPE, embed_forward_cpu_fused);
 
-/* Columns [first, last) of every row of dy, in order. */
+/* Adds columns [first, last) of every row of dy, in order. */
 static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last) {
     const EmbedForward *f = e->forward;
     int64_t rows = tensor_count(f->tokens), columns = tensor_width(f->tokens);
@@ -55,8 +55,8 @@ static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last)
     }
 }
 
-/* Every thread owns columns, whole cache lines of them, and walks all rows: no two threads meet, and each
- * sum runs in the order of the rows, whatever the number of threads. */
+/* Each thread owns whole cache lines of columns and walks all rows. Threads never write to the same line,
+ * and each sum runs in row order, whatever the number of threads. */
 static Status embed_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const EmbedBackward *e = contract;
     int64_t width = tensor_width(e->dy), threads = cpu_threads(ctx);

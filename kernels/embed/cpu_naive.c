@@ -17,7 +17,7 @@ static void scale(const Ctx *ctx, real factor, int64_t count, stored *y) {
     EACH_ELEMENT (ctx, i, count) y[i] = store(factor * load(y[i]));
 }
 
-/* segments NULL: all 0 */
+/* segments NULL: all 0. */
 static void gather_segments(const Ctx *ctx, const stored *table, const int32_t *segments, int64_t count,
                             int64_t width, stored *y) {
     EACH (ctx, n, count, width)
@@ -57,7 +57,7 @@ static Status embed_forward_cpu_naive(Ctx *ctx, const void *contract) {
 }
 SLOT(EMBED, FORWARD, CPU, NAIVE, STORED_DTYPE, embed_forward_cpu_naive);
 
-/* rows NULL: all 0 */
+/* rows NULL: all 0. */
 static void scatter_add(const Ctx *ctx, const stored *dy, const int32_t *rows, int64_t count, int64_t width,
                         real factor, real *dtable) {
 #pragma omp parallel num_threads(cpu_threads(ctx)) if (count * width >= EACH_LEAST)

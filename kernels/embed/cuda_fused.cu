@@ -4,13 +4,14 @@
 #include "kernels/cuda/words.cuh"
 #include "kernels/embed/cuda_sort.cuh"
 
-/* Rows are walked in packs of N elements: 16 bytes, or one element where width or addresses are odd. */
+/* Rows are processed in packs of N elements: 16 bytes, or one element if width or addresses are not
+ * aligned. */
 namespace {
 
 constexpr int WARP = 32;
-constexpr int ROWS = 8;      // rows or pieces of a block, one warp each
-constexpr int PIECE = WARP;  // sorted positions that one warp adds up: a lane keeps each one's token and row
-constexpr int BATCH = 4;     // rows of dy that a warp has on their way at once
+constexpr int ROWS = 8;      // rows or pieces per block, one warp each
+constexpr int PIECE = WARP;  // sorted positions per warp: each lane holds one token and row
+constexpr int BATCH = 4;     // rows of dy in flight per warp
 constexpr int RUN_LANES = 8; // threads that share the pieces of a long run
 
 template <typename T, int N>
@@ -21,18 +22,17 @@ __device__ __forceinline__ void add_to(float (&sum)[N], const Words &words, floa
     for (int e = 0; e < N; e++) sum[e] = fmaf(factor, x[e], sum[e]);
 }
 
-/* What is added up for y: rows of one to three tables. */
+/* Inputs of y: rows of one to three tables. */
 template <typename T>
 struct Tables {
     const int32_t *tokens, *segments;    // (rows) each; segments NULL: all 0
-    const T *token, *position, *segment; // the last two NULL where there is none
+    const T *token, *position, *segment; // the last two may be NULL
     float scale;
     int64_t past;
-    const int32_t *past_on_device; // NULL: past
+    const int32_t *past_on_device; // NULL: use past
 };
 
-/* Floor: read the rows of the tables, write y: up to 4 * rows * C * sizeof(T) bytes, less what caches
- * keep. */
+/* Floor: read the tables' rows, write y: up to 4 * rows * C * sizeof(T) bytes, less what caches hold. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
     gather_rows(const Tables<T> t, int64_t rows, int64_t columns, int64_t width, T *y) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(ROWS *WARP)
     }
 }
 
-/* Writes the sum over `to`, or adds it to what is there; then the sum starts anew. */
+/* Writes the sum to `to`, or adds it to the value there, and resets the sum. */
 template <int N>
 __device__ __forceinline__ void flush(float (&sum)[N], float *to, bool add) {
     if (add) {
@@ -67,10 +67,10 @@ __device__ __forceinline__ void flush(float (&sum)[N], float *to, bool add) {
     for (int e = 0; e < N; e++) sum[e] = 0.f;
 }
 
-/* A warp adds the sorted positions of one piece, over one tile of columns. A run of equal tokens that begins
- * in the piece goes to the table, where no other warp adds at this time; what only goes on from the piece
- * before goes to partials. Floor: rows * C * sizeof(T) bytes read, and 8 bytes for each element of a row of
- * the table that is met. */
+/* A warp sums the sorted positions of one piece, for one tile of columns. A run of equal tokens that
+ * begins in the piece is added to the table; no other warp writes there. A run continued from the piece
+ * before goes to partials. Floor: rows * C * sizeof(T) bytes read, and 8 bytes per element of each
+ * distinct row of the table. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
     add_pieces(const int32_t *__restrict__ tokens, const int32_t *__restrict__ rows, const T *__restrict__ dy,
@@ -101,13 +101,14 @@ __global__ void __launch_bounds__(ROWS *WARP)
             if (at >= length || column >= width) continue;
             add_to<T, N>(sum, words[b], scale);
             if (at + 1 < length && next == token) continue;
-            const bool begins = token != before; // sorted: only the first run can go on from before
+            const bool begins =
+                token != before; // positions are sorted: only the first run can be a continuation
             flush(sum, begins ? dtoken + token * width + column : partials + piece * width + column, begins);
         }
     }
 }
 
-/* The first piece after `piece` that begins with another token, or `pieces`. */
+/* The first later piece that begins with another token, or `pieces`. */
 __device__ __forceinline__ int64_t run_end(const int32_t *tokens, int64_t piece, int64_t pieces) {
     const int token = tokens[piece * PIECE];
     int64_t inside = piece;
@@ -121,9 +122,9 @@ __device__ __forceinline__ int64_t run_end(const int32_t *tokens, int64_t piece,
     return pieces;
 }
 
-/* A block adds, over one tile of columns, the partials of the run that first goes on in piece blockIdx.x + 1;
- * other blocks have nothing to do. Lane y takes every RUN_LANES-th piece, then the lanes are added in
- * order. */
+/* A block adds the partials of the run that first continues in piece blockIdx.x + 1, for one tile of
+ * columns; blocks without such a run exit. Lane y sums every RUN_LANES-th piece, then the lanes are added
+ * in order. */
 template <int N>
 __global__ void __launch_bounds__(RUN_LANES *WARP)
     add_runs(const int32_t *__restrict__ tokens, int64_t count, int64_t width, float *__restrict__ dtoken,
@@ -187,7 +188,7 @@ Status forward(Ctx *ctx, const EmbedForward *e) {
 
 template <typename T, int N>
 Status scatter(Ctx *ctx, const EmbedBackward *e, const TokenSort *sort) {
-    constexpr int NARROW = N == 1 ? 1 : VECTOR<float>; // of a run: fp32 only
+    constexpr int NARROW = N == 1 ? 1 : VECTOR<float>; // partials are fp32
     const int64_t count = tensor_count(sort->tokens), width = tensor_width(e->dy);
     const int32_t *tokens = data_of<int32_t>(sort->tokens), *rows = data_of<int32_t>(sort->rows);
     float *partials = data_of<float>(sort->partials), *dtoken = data_of<float>(e->dtoken);

@@ -1,4 +1,4 @@
-/* embed as eager frameworks run it: a gather for each table, and additions; backward a sort, then sums in
+/* embed as eager frameworks compute it: a gather per table, and additions. Backward: a sort, then sums in
  * row order. */
 #include "kernels/embed/embed.h"
 
@@ -14,7 +14,7 @@ static __global__ void gather(const T *table, const int32_t *tokens, int64_t cou
     }
 }
 
-/* y[b,t,:] = table[t,:]: `period` elements over and over. */
+/* y[b,t,:] = table[t,:]: the first `period` elements of the table, repeated. */
 template <class T, int N>
 static __global__ void gather_positions(const T *table, int64_t count, int64_t period, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {

@@ -11,8 +11,8 @@ static __global__ void count_up(int32_t *order, int64_t count) {
     for (int64_t i = thread_index(); i < count; i += thread_count()) order[i] = (int32_t)i;
 }
 
-/* Block b adds the sorted positions [b * PIECE, (b + 1) * PIECE). A run of equal tokens that begins in this
- * piece goes to the table; what only goes on from the piece before goes to partials. */
+/* Block b sums the sorted positions [b * PIECE, (b + 1) * PIECE). A run of equal tokens that begins in the
+ * piece is added to the table; a continuation of the piece before goes to partials. */
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS)
     add_pieces(const int32_t *__restrict__ tokens, const int32_t *__restrict__ rows, const T *__restrict__ dy,
@@ -44,8 +44,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Block b, where a run of equal tokens first goes on from the piece before: adds the partial sums of that run
- * in order. */
+/* Block b, if a run of equal tokens first continues in piece b: adds the partial sums of that run in
+ * order. */
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS)
     add_runs(const int32_t *__restrict__ tokens, int64_t count, int64_t width, float *__restrict__ dtoken,
@@ -70,10 +70,10 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* With temporary = NULL this only asks how many bytes the sort needs. */
+/* With temporary = NULL, queries the scratch size of the sort. */
 static cudaError_t sort_pairs(void *temporary, size_t *bytes, const void *tokens, const TokenSort *sort,
                               int64_t count, int64_t vocabulary, cudaStream_t stream) {
-    int bits = 1; // of the largest token
+    int bits = 1; // bits of the largest token
     while (bits < 31 && (vocabulary - 1) >> bits) bits++;
     return cub::DeviceRadixSort::SortPairs(temporary, *bytes, static_cast<const uint32_t *>(tokens),
                                            data_of<uint32_t>(sort->tokens), data_of<int32_t>(sort->order),
@@ -101,7 +101,7 @@ Status token_sort(Ctx *ctx, Tensor tokens, int64_t vocabulary, const TokenSort *
                count));
     CUDA_TRY(sort_pairs(sort->temporary.data, &bytes, tokens.data, sort, count, vocabulary,
                         cuda_device(ctx)->stream));
-    ctx->device->launches++; // the library's sort counts as one
+    ctx->device->launches++; // the library's sort counts as one launch
     return OK;
 }
 

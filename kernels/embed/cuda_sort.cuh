@@ -1,6 +1,6 @@
-/* The gradient of a table that is read by token: rows of dy that met the same token are added in row order,
- * without atomics. Positions are sorted by token, stably; equal tokens are then neighbours, and are added in
- * pieces of at most PIECE positions, then piece after piece. */
+/* cuda_sort: the gradient of an embedding table, without atomics. Positions are sorted by token (stable
+ * sort), so equal tokens are neighbours. Their rows of dy are summed in row order, in pieces of at most
+ * PIECE positions, then piece after piece. */
 #pragma once
 
 #include "kernels/op.h"
@@ -8,20 +8,19 @@
 typedef struct {
     Tensor order;     // (N) i32: 0 .. N-1
     Tensor tokens;    // (N) i32, ascending
-    Tensor rows;      // (N) i32: where each token stood
-    Tensor temporary; // of the sort
-    Tensor partials;  // (pieces, C) fp32: sums of the pieces that go on from the piece before
+    Tensor rows;      // (N) i32: original position of each sorted token
+    Tensor temporary; // the sort's scratch
+    Tensor partials;  // (pieces, C) fp32: sums of pieces that continue a run
 } TokenSort;
 
-/* Takes the scratch for `count` tokens below `vocabulary` and rows of `width`. Computes nothing. */
+/* Takes scratch for `count` tokens below `vocabulary` and rows of `width`. Computes nothing. */
 CHECKED Status token_sort_take(Ctx *ctx, int64_t count, int64_t vocabulary, int64_t width, TokenSort *sort);
 
-/* tokens (..) i32, as many as were taken for. */
+/* tokens (..) i32, `count` of them. */
 CHECKED Status token_sort(Ctx *ctx, Tensor tokens, int64_t vocabulary, const TokenSort *sort);
 
 /* dtoken[tokens[n],:] += scale * dy[n,:].   dy (.., C) fp32 or bf16, dtoken (V, C) fp32. After token_sort. */
 CHECKED Status token_scatter_add(Ctx *ctx, const TokenSort *sort, Tensor dy, double scale, Tensor dtoken);
 
-/* dsegment[k,:] += sum of dy[n,:] over the rows n of segment k. segments may be empty: all 0. Takes
- * scratch. */
+/* dsegment[k,:] += sum of dy[n,:] over the rows n of segment k. Empty segments: all 0. Takes scratch. */
 CHECKED Status segment_sums(Ctx *ctx, Tensor dy, Tensor segments, Tensor dsegment);

@@ -36,7 +36,7 @@ static Status check_forward(const EmbedForward *e) {
                       "past + T is at most the number of positions");
 }
 
-/* Rows of the token table that the batch can touch, at most. */
+/* Upper bound on the rows of the token table that the batch touches. */
 static double touched_rows(const EmbedForward *e) {
     int64_t tokens = tensor_count(e->tokens), vocabulary = tensor_rows(e->token);
     return (double)(tokens < vocabulary ? tokens : vocabulary);

@@ -1,4 +1,4 @@
-/* gather by whole rows, on all threads. */
+/* gather: whole rows, on all threads. */
 #include "kernels/gather/gather.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"

@@ -1,4 +1,4 @@
-/* gather is one primitive each way: both forms run the same kernels. */
+/* gather: one primitive per pass, the same kernels in both forms. */
 #include "kernels/gather/gather.h"
 
 #include "kernels/cuda/packs.cuh"

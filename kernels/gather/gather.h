@@ -1,4 +1,4 @@
-/* gather: rows of a matrix, by their numbers.
+/* gather: selects rows of a matrix by index.
  *
  *     y[m] = x[rows[m]]         0 where rows[m] is -1
  *
@@ -6,9 +6,9 @@
  *
  *     dx[rows[m]] = dy[m]       and 0 elsewhere: dx is written
  *
- * Rows other than -1 lie in [0, N). For the backward pass no two are the same, so that each row of dx has one
- * writer. Serves the rows that a masked-token loss looks at (Devlin et al. 2019, section 3.1), and a first
- * token's or a beam's rows in inference. */
+ * Rows other than -1 lie in [0, N). In the backward pass they must be distinct, so that each row of dx has
+ * one writer. Used for the masked rows of a masked-token loss (Devlin et al. 2019, section 3.1), and in
+ * inference for first tokens and beams. */
 #pragma once
 
 #include "kernels/op.h"
@@ -28,7 +28,7 @@ typedef struct {
     Tensor dx; // (N, C); written
 } GatherBackward;
 
-/* y is taken from `saved` where it is empty. */
+/* Takes an empty y from `saved`. */
 CHECKED Status gather_forward(Ctx *ctx, GatherForward *g, ArenaKind saved);
 CHECKED Status gather_backward(Ctx *ctx, const GatherBackward *g);
 

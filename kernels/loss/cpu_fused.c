@@ -1,5 +1,5 @@
-/* loss, a chunk of rows at a time: logits, statistics, loss and gradient are made while the chunk is at hand,
- * the gradient in the logits' own memory. No more than one chunk of logits ever exists. */
+/* loss, in chunks of rows: logits, statistics, loss and gradient are computed while the chunk is in cache,
+ * and the gradient overwrites the logits. Only one chunk of logits exists at a time. */
 #include "kernels/gemm/gemm.h"
 #include "kernels/loss/loss.h"
 #include "kernels/real.h"
@@ -7,11 +7,11 @@
 
 #include <omp.h>
 
-/* Logits of a chunk, 256 MiB of fp32, and the fewest rows of one: each chunk reads the whole head twice and
- * adds to all of its gradient, and its products put the head in order anew. */
+/* Logits per chunk (256 MiB of fp32), and the minimum number of rows: each chunk reads the whole head
+ * twice, updates its whole gradient, and repacks the head for its products. */
 enum { CHUNK_LOGITS = 64 << 20, FEWEST_ROWS = 64 };
 
-/* The largest of a row, which is widened to fp32 where it is not. */
+/* Returns the maximum of a row, and widens it to fp32. */
 static float widen_row(const stored *x, int64_t count, float *wide) {
     float maximum = -INFINITY;
     if (STORED_DTYPE == F32) {
@@ -40,8 +40,7 @@ static void scale_row(const float *wide, float factor, float less, int64_t count
     }
 }
 
-/* x = exp(x - shift); returns the sum. Partial sums of short runs keep fp32 exact enough for any
- * vocabulary. */
+/* x = exp(x - shift); returns the sum. Partial sums over short runs keep fp32 accurate for any vocabulary. */
 static double exponentials(float *x, float shift, int64_t count) {
     enum { RUN = 1024 };
     double total = 0;
@@ -58,7 +57,7 @@ static double exponentials(float *x, float shift, int64_t count) {
     return total;
 }
 
-/* Of short runs, as above. */
+/* Sums over short runs, as above. */
 static double sum_of(const float *x, int64_t count) {
     enum { RUN = 1024 };
     double total = 0;
@@ -72,15 +71,15 @@ static double sum_of(const float *x, int64_t count) {
     return total;
 }
 
-/* What a loss counts for. */
+/* The weight of one row's loss. */
 static double scale_of(const Loss *l) {
     if (tensor_empty(l->count)) return l->scale;
     float count = *(const float *)l->count.data;
     return count > 0 ? l->scale / (double)count : 0;
 }
 
-/* One row of logits: returns its loss and leaves the gradient in its place. Where it is not fp32 it is worked
- * on in `room`, which stays in cache. */
+/* Returns the loss of a row of logits and overwrites the row with its gradient. A row that is not fp32 is
+ * computed in `room`, which stays in cache. */
 static float softmax_row(const Loss *l, double scale, stored *logits, float *room, int32_t target,
                          bool training) {
     if (target < 0) {
@@ -88,7 +87,8 @@ static float softmax_row(const Loss *l, double scale, stored *logits, float *roo
         return 0;
     }
     float *wide = run_of(logits, room), maximum = widen_row(logits, l->vocab, wide);
-    double picked = (double)wide[target], expected = picked; // of the logits under the smoothed target
+    double picked = (double)wide[target],
+           expected = picked; // expected: the logits averaged over the smoothed target
     if (l->smoothing > 0) expected += l->smoothing * (sum_of(wide, l->vocab) / (double)l->vocab - picked);
     double sum = exponentials(wide, maximum, l->vocab);
     float loss = (float)(log(sum) + (double)maximum - expected);
@@ -100,7 +100,7 @@ static float softmax_row(const Loss *l, double scale, stored *logits, float *roo
     return loss;
 }
 
-/* dbias += the sums over rows, each thread its own columns. */
+/* dbias += the sums over rows; each thread owns columns. */
 static void add_columns(Ctx *ctx, Tensor x, float *sum) {
     enum { SLAB = 512 };
     int64_t rows = tensor_rows(x), width = tensor_width(x);
@@ -114,7 +114,7 @@ static void add_columns(Ctx *ctx, Tensor x, float *sum) {
         }
 }
 
-/* Every row of the logits begins as the bias; the product adds to it. */
+/* Initializes the logits with the bias; the product adds to them. */
 static void fill_bias(Ctx *ctx, Tensor bias, Tensor logits) {
     int64_t rows = tensor_rows(logits);
     size_t bytes = (size_t)tensor_width(logits) * sizeof(stored);
@@ -166,7 +166,7 @@ static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     if (most < FEWEST_ROWS) most = FEWEST_ROWS;
     int64_t chunks = (rows + most - 1) / most;
     int64_t size = chunks ? (rows + chunks - 1) / chunks : 0; // equal chunks: no short last one
-    int64_t room = rows < most ? rows : most; // of a shorter batch, whose one chunk may be larger than these
+    int64_t room = rows < most ? rows : most; // a shorter batch needs a single, possibly larger chunk
     Tensor logits, wide = {0};                // (room, vocab), (threads, vocab)
     TRY(take(ctx, ARENA_SCRATCH, "loss.logits", STORED_DTYPE, shape2(room, l->vocab), &logits));
     if (STORED_DTYPE != F32)
@@ -182,7 +182,7 @@ static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
 }
 SLOT(LOSS, FORWARD, CPU, FUSED, STORED_DTYPE, loss_forward_cpu_fused);
 
-/* The forward pass has left the gradients. */
+/* The forward pass has computed the gradients. */
 static Status loss_backward_cpu_fused(Ctx *ctx, const void *contract) {
     (void)ctx;
     (void)contract;

@@ -4,7 +4,7 @@
 
 #include <tgmath.h>
 
-/* In place; the columns from `vocab` to `stride` are padding and stay as they are. */
+/* In place. Columns from `vocab` to `stride` are padding and unchanged. */
 static void log_softmax(const Ctx *ctx, int64_t rows, int64_t vocab, int64_t stride, real *logits) {
     EACH (ctx, n, rows, vocab) {
         real *row = logits + n * stride, max = row[0], sum = 0;
@@ -38,7 +38,7 @@ static void smooth(const Ctx *ctx, const real *log_p, const int32_t *targets, in
     }
 }
 
-/* What a loss counts for. */
+/* The weight of one row's loss. */
 static real scale_of(const Loss *l) {
     if (tensor_empty(l->count)) return (real)l->scale;
     real count = *(const real *)l->count.data;
@@ -51,7 +51,7 @@ static void sum_scaled(const real *losses, int64_t rows, real scale, real *loss)
     *loss += scale * sum;
 }
 
-/* The first `vocab` columns or rows of what is padded. */
+/* The first `vocab` rows or columns of a padded tensor. */
 static Tensor vocab_rows(const Loss *l, Tensor t) {
     t.shape = shape2(l->vocab, tensor_width(t));
     return t;

@@ -9,20 +9,19 @@
 
 #include <math.h>
 
-/* The logits exist one chunk of rows at a time. For each chunk: the product; one kernel that makes of each
- * row its loss and, in place, its gradient; the two products of the backward pass while the chunk is still
- * there. So loss_backward has nothing left to do. Logits have the dtype of the computation, statistics are
- * fp32. */
+/* Logits exist for one chunk of rows at a time. Per chunk: the product; one kernel that computes each
+ * row's loss and overwrites the row with its gradient; the two products of the backward pass. So
+ * loss_backward has nothing left to do. Logits have the dtype of the computation, statistics are fp32. */
 namespace {
 
-/* A larger chunk reads and writes dweight less often, a smaller one takes less memory: with so many rows
- * dweight's traffic is an eighth of the chunk's products' time. Short rows fill 512 MiB. */
+/* A larger chunk updates dweight less often; a smaller one needs less memory. At CHUNK_LEAST rows, the
+ * traffic of dweight takes an eighth of the time of the chunk's products. Short rows fill 512 MiB. */
 constexpr int64_t CHUNK_BYTES = 512ll << 20, CHUNK_LEAST = 4096;
-constexpr int64_t CHUNK_ROWS = 128; // chunks are multiples of this: whole tiles of the products
+constexpr int64_t CHUNK_ROWS = 128; // chunks are a multiple of this: whole tiles of the products
 
-constexpr int FEW_THREADS = 128, MANY_THREADS = 512; // of a row's block
-constexpr int FEW_PACKS = 8 * FEW_THREADS;           // up to here few threads do
-constexpr int BATCH = 4;                             // packs that a thread has on their way at once
+constexpr int FEW_THREADS = 128, MANY_THREADS = 512; // threads per block, one block per row
+constexpr int FEW_PACKS = 8 * FEW_THREADS;           // longer rows use MANY_THREADS
+constexpr int BATCH = 4;                             // packs in flight per thread
 constexpr int SUM_THREADS = 1024;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -39,7 +38,7 @@ struct Rows {
     const int32_t *targets; // (rows)
     float *losses;          // (rows)
     int vocab, columns;     // columns from vocab on are padding
-    double factor;          // what a loss counts for, but for `count`
+    double factor;          // weight of one row's loss, before division by `count`
     const float *count;     // (1), or NULL
     const T *bias;          // (columns), or NULL
     float smoothing;
@@ -49,8 +48,9 @@ struct Rows {
     }
 };
 
-/* Of the logits x seen so far: the largest, top, and the sum of exp(x - top). The top is taken off before the
- * change to powers of 2: scaled first, a large logit's rounding would stay in the loss. */
+/* Running statistics of the logits x: the maximum `top`, and the sum of exp(x - top). The maximum is
+ * subtracted before scaling to powers of 2; scaling first would leave a large logit's rounding error in
+ * the loss. */
 struct ExponentialSum {
     float top = -INFINITY, sum = 0.f;
 
@@ -83,21 +83,21 @@ __device__ __forceinline__ float logit_at(const Rows<T> &r, const T *x, int colu
     return to_float(x[column]) + (r.bias ? to_float(r.bias[column]) : 0.f);
 }
 
-/* What the gradient of a row is made with. */
+/* Parameters of a row's gradient. */
 struct Softmax {
-    float top, log_sum; // of exp(x - top), to base 2
+    float top, log_sum; // log_sum: log2 of the sum of exp(x - top)
 
     __device__ __forceinline__ float operator()(float logit) const {
         return power_of_2(fmaf(logit - top, LOG2_E, -log_sum));
     }
 };
 
-/* Writes scale * (softmax - target) over pack i of the row x, whose words these are. */
+/* Overwrites pack i of row x, whose words are given, with scale * (softmax - target). */
 template <typename T>
 __device__ __forceinline__ void write_pack(const Rows<T> &r, T *x, int i, const Words &words,
                                            const Softmax &softmax) {
     constexpr int WIDTH = VECTOR<T>;
-    const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab; // the smoothed target's
+    const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab; // of the smoothed target
     float values[WIDTH];
     unpack<T>(words, values);
     add_bias(r, (int64_t)i * WIDTH, values);
@@ -106,8 +106,8 @@ __device__ __forceinline__ void write_pack(const Rows<T> &r, T *x, int i, const 
     store_words(x + (int64_t)i * WIDTH, packed<T>(values));
 }
 
-/* The same behind the last whole pack, and at the target. Of `threads` threads each, `mine` says which this
- * is, writes what was its own before, so that no barrier is needed. */
+/* The same for the elements after the last whole pack, and for the target. Thread `mine` of `threads`
+ * writes only elements that it wrote before, so no barrier is needed. */
 template <typename T>
 __device__ __forceinline__ void write_ends(const Rows<T> &r, T *x, int mine, int threads, int target,
                                            float chosen, const Softmax &softmax) {
@@ -129,7 +129,7 @@ __device__ __forceinline__ float loss_of(const Rows<T> &r, const Softmax &softma
     return softmax.top - chosen + softmax.log_sum * LN_2 + r.smoothing * (chosen - mean);
 }
 
-/* Adds a pack to the exponentials and, where that is wanted, to the sum of the logits. */
+/* Adds a pack to the exponentials and, if needed, to the sum of the logits. */
 template <typename T>
 __device__ __forceinline__ void add_pack(const Rows<T> &r, int i, const Words &words,
                                          ExponentialSum &exponentials, float &logits) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void add_pack(const Rows<T> &r, int i, const Words &w
         for (int e = 0; e < WIDTH; e++) logits += values[e];
 }
 
-/* And what lies behind the last whole pack. */
+/* Adds the elements after the last whole pack. */
 template <typename T>
 __device__ __forceinline__ void add_end(const Rows<T> &r, const T *x, int mine, int threads,
                                         ExponentialSum &exponentials, float &logits) {
@@ -154,8 +154,8 @@ __device__ __forceinline__ void add_end(const Rows<T> &r, const T *x, int mine, 
     }
 }
 
-/* Adds the packs [first, end) of a row that are this thread's, every THREADS-th, BATCH of them on their
- * way at once, to `exponentials` and, where that is wanted, to the sum of the logits. */
+/* Adds this thread's packs of [first, end), every THREADS-th with BATCH in flight, to `exponentials` and,
+ * if needed, to the sum of the logits. */
 template <typename T, int THREADS>
 __device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, int first, int end,
                                           ExponentialSum &exponentials, float &logits) {
@@ -178,15 +178,15 @@ __device__ __forceinline__ void copy_packs(Words *to, const Words *from, int fir
     gpu::copy_async_commit();
 }
 
-/* A block makes of a row of logits its loss and, with GRADIENT, writes scale * (softmax - target) over it.
- * CACHED keeps the row in shared memory, so that it is read once, and all of it is on its way at once; two
- * such blocks share a multiprocessor, and one computes while the other's row comes. A thread reads only
- * what it has copied itself, so no barrier is needed there either.
- * Floor: rows * columns * sizeof(T) bytes read, and as many written with GRADIENT. */
+/* A block computes the loss of a row of logits and, with GRADIENT, overwrites the row with scale *
+ * (softmax - target). CACHED copies the whole row to shared memory asynchronously, so it is read once; of
+ * two blocks per multiprocessor, one computes while the other's row arrives. A thread reads only what it
+ * copied, so no barrier is needed. Floor: rows * columns * sizeof(T) bytes read, and as many written with
+ * GRADIENT. */
 template <typename T, int THREADS, bool GRADIENT, bool CACHED>
 __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Rows<T> r) {
     constexpr int WIDTH = VECTOR<T>;
-    extern __shared__ Words cache[]; // (whole) where CACHED
+    extern __shared__ Words cache[]; // (whole) if CACHED
     T *x = r.logits + blockIdx.x * r.stride;
     const int target = r.targets[blockIdx.x], whole = r.vocab / WIDTH;
     if (target < 0) { // ignored: no loss, no gradient
@@ -197,10 +197,10 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
     }
 
     ExponentialSum mine;
-    float logits = 0.f; // their sum
+    float logits = 0.f; // the sum of the logits
     const Words *const packs = reinterpret_cast<const Words *>(x);
     if constexpr (CACHED) {
-        // the first half is worked on before the second is here
+        // processes the first half while the second is in flight
         const int half = (int)divide_up(whole, 2 * THREADS) * THREADS;
         copy_packs<THREADS>(cache, packs, 0, half < whole ? half : whole);
         copy_packs<THREADS>(cache, packs, half, whole);
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
         add_packs<T, THREADS>(r, packs, 0, whole, mine, logits);
     }
     add_end(r, x, threadIdx.x, THREADS, mine, logits);
-    const float chosen = logit_at(r, x, target); // before anybody writes
+    const float chosen = logit_at(r, x, target); // read before any thread overwrites it
     const float top = block_max<THREADS>(mine.top);
     const float sum = block_sum<THREADS>(mine.sum * power_of_2((mine.top - top) * LOG2_E));
     const float mean = r.smoothing > 0.f ? block_sum<THREADS>(logits) / (float)r.vocab : chosen;
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
     }
 }
 
-/* loss[0] += scale * sum of losses: one block, so that the order is fixed. */
+/* loss[0] += scale * sum of losses, in one block for a fixed order. */
 __global__ void __launch_bounds__(SUM_THREADS)
     add_losses(const float *losses, int64_t rows, double factor, const float *count, float *loss) {
     const float scale = (float)(!count ? factor : *count > 0.f ? factor / (double)*count : 0.);
@@ -239,7 +239,8 @@ __global__ void __launch_bounds__(SUM_THREADS)
 
 template <typename T, int THREADS>
 Status launch_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
-    const size_t row_bytes = (size_t)(r.vocab / VECTOR<T>)*sizeof(Words), own = 1024; // own: the reductions'
+    const size_t row_bytes = (size_t)(r.vocab / VECTOR<T>)*sizeof(Words),
+                 own = 1024; // own: scratch of the reductions
     if (!ctx->training)
         return LAUNCH(ctx, (softmax_rows<T, THREADS, false, false>), (unsigned)rows, THREADS, 0, r);
     if (row_bytes + own > cuda_device(ctx)->shared_bytes)
@@ -247,7 +248,7 @@ Status launch_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
     return LAUNCH(ctx, (softmax_rows<T, THREADS, true, true>), (unsigned)rows, THREADS, row_bytes, r);
 }
 
-/* Rows of the contract from `first` on. */
+/* Rows of a tensor from `first` on. */
 Tensor rows_from(Tensor t, int64_t first, int64_t count) {
     t.data = (char *)t.data + (size_t)(first * t.stride) * dtype_size(t.dtype);
     t.shape = shape2(count, tensor_width(t));
@@ -261,12 +262,12 @@ int64_t most_rows(int64_t row_bytes) {
 
 int64_t chunk_rows(int64_t rows, int64_t most) {
     if (rows <= most) return rows;
-    const int64_t even = divide_up(rows, divide_up(rows, most)); // chunks of about the same size
+    const int64_t even = divide_up(rows, divide_up(rows, most)); // chunks of nearly equal size
     return divide_up(even, CHUNK_ROWS) * CHUNK_ROWS;
 }
 
-/* Padding rows of the head take part in the products, whose shapes are then whole tiles, with logits that
- * nobody reads and gradients of zero. */
+/* The head's padding rows take part in the products, to keep their shapes whole tiles. Their logits are
+ * not read, and their gradients are zero. */
 template <typename T>
 Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
     const int64_t rows = tensor_rows(logits);
@@ -316,7 +317,7 @@ Status forward(Ctx *ctx, const Loss *l) {
     const int64_t rows = tensor_rows(l->hidden), columns = tensor_rows(l->weight);
     const int64_t stride = divide_up(columns, VECTOR<T>) * VECTOR<T>; // rows start at 16-byte addresses
     const int64_t most = most_rows(stride * (int64_t)sizeof(T)), size = chunk_rows(rows, most);
-    const int64_t room = rows < most ? rows : most; // of a shorter batch, whose one chunk may be larger
+    const int64_t room = rows < most ? rows : most; // a shorter batch needs a single, possibly larger chunk
     Tensor logits;                                  // (room, columns)
     TRY(take(ctx, ARENA_SCRATCH, "loss.logits", DtypeOf<T>::value, shape2(room, stride), &logits));
     for (int64_t first = 0; first < rows; first += size) {

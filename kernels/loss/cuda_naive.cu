@@ -1,5 +1,5 @@
-/* loss as eager frameworks run it: all logits in fp32, their log-softmax, the picked entries; backward the
- * softmax, the one-hot target, the scale, and two products. */
+/* loss as eager frameworks compute it: all logits in fp32, log-softmax, the picked entries; backward:
+ * softmax, one-hot target, scale, two products. */
 #include "kernels/loss/loss.h"
 
 #include "kernels/cuda/columns.cuh"
@@ -11,9 +11,9 @@
 
 static constexpr int THREADS = 512, SUM_THREADS = 1024;
 
-/* In place; one block for each row. The columns from `vocab` to `stride` are padding and stay as they are: at
- * the seam a pack is written whole, with what it held. The running maximum and sum are those of Milakov and
- * Gimelshein 2018, "Online normalizer calculation for softmax". */
+/* In place, one block per row. Columns from `vocab` to `stride` are padding; a pack across the boundary is
+ * written with the padding unchanged. Running maximum and sum: Milakov and Gimelshein 2018, "Online
+ * normalizer calculation for softmax". */
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS) log_softmax(int64_t vocab, int64_t stride, T *logits) {
     T *row = logits + blockIdx.x * stride;
@@ -57,7 +57,7 @@ static __global__ void pick(const float *log_p, const int32_t *targets, int64_t 
     }
 }
 
-/* losses = (1 - smoothing) * losses + smoothing * mean of -log p; one block for each row. */
+/* losses = (1 - smoothing) * losses + smoothing * mean of -log p; one block per row. */
 static __global__ void __launch_bounds__(THREADS)
     smooth(const float *log_p, const int32_t *targets, int64_t vocab, int64_t stride, float smoothing,
            float *losses) {
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS)
         losses[blockIdx.x] = (1.0f - smoothing) * losses[blockIdx.x] + smoothing * (sum / (float)vocab);
 }
 
-/* What a loss counts for; count may be NULL. */
+/* The weight of one row's loss; count may be NULL. */
 static __device__ double counted(double scale, const float *count) {
     return !count ? scale : *count > 0.0f ? scale / (double)*count : 0.0;
 }
@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     if (threadIdx.x == 0) *loss += (float)(scale * sum);
 }
 
-/* The first `vocab` rows of what is padded. */
+/* The first `vocab` rows of a padded tensor. */
 static Tensor vocab_rows(const Loss *l, Tensor t) {
     t.shape = shape2(l->vocab, tensor_width(t));
     return t;
@@ -123,7 +123,7 @@ static Status loss_forward_cuda_naive(Ctx *ctx, const void *contract) {
 SLOT(LOSS, FORWARD, CUDA, NAIVE, F32, loss_forward_cuda_naive);
 SLOT(LOSS, FORWARD, CUDA, NAIVE, BF16, loss_forward_cuda_naive);
 
-/* The backward steps take (N, Vp) as a whole: what they leave in the padding is read by nobody. */
+/* The backward steps process (N, Vp) including the padding, whose values are not read. */
 template <class T, int N>
 static __global__ void exponential(const float *log_p, int64_t count, T *p) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -135,8 +135,8 @@ static __global__ void exponential(const float *log_p, int64_t count, T *p) {
     }
 }
 
-/* p - 1 (+ smoothing) at the target, from log p, so that a bf16 p near 1 is not rounded before the
- * subtraction. */
+/* p - 1 (+ smoothing) at the target, computed from log p, because a bf16 p near 1 would be rounded before
+ * the subtraction. */
 template <class T>
 static __global__ void subtract_targets(const float *log_p, const int32_t *targets, int64_t rows,
                                         int64_t stride, float smoothing, T *p) {
@@ -164,7 +164,7 @@ static __global__ void scale_rows(const int32_t *targets, int64_t count, int64_t
                                   const float *counts, T *dlogits) {
     const float scale = (float)counted(factor, counts);
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        bool ignored = targets[i / stride] < 0; // a pack does not cross rows
+        bool ignored = targets[i / stride] < 0; // a pack lies within one row
         float x[N];
         load_floats(dlogits + i, x);
 #pragma unroll

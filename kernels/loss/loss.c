@@ -38,13 +38,13 @@ static Status check(const Ctx *ctx, const Loss *l) {
     return check_dense("loss", "dweight", l->dweight, wide, padded, width);
 }
 
-/* Bytes of the rows of the head that take part, and of its bias. */
+/* Bytes of the head's first `vocab` rows and of its bias. */
 static double head_bytes(const Loss *l) {
     double width = (double)tensor_width(l->weight) + !tensor_empty(l->bias);
     return (double)l->vocab * width * (double)dtype_size(l->weight.dtype);
 }
 
-/* What bias and smoothing add per logit, in either pass. */
+/* FLOPs of bias and smoothing per logit and pass. */
 static double extra_flops(const Loss *l) {
     return !tensor_empty(l->bias) + (l->smoothing > 0);
 }

@@ -1,12 +1,12 @@
-/* patch: bytes become a product's rows in one pass, and what the product is added to is there before it. */
+/* patch: one pass turns bytes into the product's rows and initializes its output. */
 #include "kernels/gemm/gemm.h"
 #include "kernels/patch/patch.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
 
-enum { SLAB = 64 }; // columns that one thread sums at a time
+enum { SLAB = 64 }; // columns per thread and pass of a sum
 
-/* One patch's inputs, from its first pixel on. */
+/* The inputs of one patch, from its first pixel. */
 static void unfold_patch(const PatchForward *p, const PatchSizes *s, const uint8_t *pixels, stored *x) {
     for (int64_t c = 0; c < s->channels; c++) {
         float scale = (float)(1 / (255 * p->deviation[c])), shift = (float)(-p->mean[c] / p->deviation[c]);
@@ -18,7 +18,7 @@ static void unfold_patch(const PatchForward *p, const PatchSizes *s, const uint8
     }
 }
 
-/* Row `row` of x, and of y what its product is added to. */
+/* Writes row `row` of x, and the initial values of its row of y. */
 static void begin_row(const PatchForward *p, const PatchSizes *s, int64_t row) {
     int64_t b = row / s->rows, t = row % s->rows, n = t - s->first;
     const stored *added = t < s->first ? p->token.data : p->bias.data, *position = stored_row(p->position, t);
@@ -47,8 +47,8 @@ static Status patch_forward_cpu_fused(Ctx *ctx, const void *contract) {
 }
 SLOT(PATCH, FORWARD, CPU, FUSED, STORED_DTYPE, patch_forward_cpu_fused);
 
-/* Columns [first, last) of all sums but the weight's: of each position over the pictures, which bias and
- * token then share in. Each sum runs in order, whatever the number of threads. */
+/* Columns [first, last) of every gradient except the weight's: of each position, summed over pictures,
+ * from which bias and token are summed. The order of each sum does not depend on the number of threads. */
 static void sum_columns(const PatchBackward *p, const PatchSizes *s, int64_t first, int64_t last) {
     const stored *dy = p->dy.data;
     int64_t width = last - first;

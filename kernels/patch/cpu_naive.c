@@ -2,7 +2,7 @@
 #include "kernels/patch/patch.h"
 #include "kernels/real.h"
 
-/* (rows, channels) of bytes to numbers */
+/* Converts (rows, channels) of bytes to numbers. */
 static void normalize(const Ctx *ctx, const uint8_t *pixels, int64_t count, const PatchForward *p,
                       int64_t channels, stored *values) {
     EACH (ctx, i, count, 1) {
@@ -11,7 +11,7 @@ static void normalize(const Ctx *ctx, const uint8_t *pixels, int64_t count, cons
     }
 }
 
-/* Row by row of x, the inputs of a patch: c, then i, then j. A class token's row is zeros. */
+/* Row by row of x, the inputs of a patch in the order c, i, j. The class token's row is zeros. */
 static void unfold(const Ctx *ctx, const stored *values, const PatchSizes *s, stored *x) {
     EACH (ctx, t, s->batch * s->rows, s->inputs) {
         int64_t b = t / s->rows, n = t % s->rows - s->first;
@@ -71,7 +71,7 @@ static void add_gradient(const Ctx *ctx, const stored *dy, int64_t count, real *
 static void sum_bias(const Ctx *ctx, const stored *dy, const PatchSizes *s, real *dbias) {
 #pragma omp parallel num_threads(cpu_threads(ctx)) if (s->batch * s->rows * s->outputs >= EACH_LEAST)
     for (int64_t t = 0; t < s->batch * s->rows; t++) {
-        if (t % s->rows < s->first) continue; // for all threads alike
+        if (t % s->rows < s->first) continue; // threads agree on this branch
 #pragma omp for simd schedule(static) nowait
         for (int64_t c = 0; c < s->outputs; c++) dbias[c] += load(dy[t * s->outputs + c]);
     }

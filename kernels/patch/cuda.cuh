@@ -1,10 +1,10 @@
-/* patch on CUDA: the sizes that its kernels are given by value. */
+/* patch on CUDA: sizes as kernel arguments. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/patch/patch.h"
 
-/* (value - mean) / deviation of a byte's value is byte * scale + shift. */
+/* (value - mean) / deviation = byte * scale + shift. */
 struct PixelScale {
     float scale[PATCH_CHANNELS], shift[PATCH_CHANNELS];
 };
@@ -18,7 +18,7 @@ static inline PixelScale pixel_scale(const PatchForward *p) {
     return s;
 }
 
-/* Where an input of a patch lies: input k of row (b, t) of x, of a patch, not of the class token. */
+/* The pixel behind input k of row (b, t) of x, for a patch, not the class token. */
 __device__ inline int64_t pixel_at(const PatchSizes &s, int64_t b, int64_t n, int k, int *channel) {
     const int P = (int)s.size, c = k / (P * P), i = k / P % P, j = k % P;
     const int64_t row = n / s.across * P + i, column = n % s.across * P + j;

@@ -1,6 +1,6 @@
-/* patch in two kernels each way. Forward: one reads bytes and writes the product's rows, normalized, with what
- * the product is then added to, its positions; the product. Backward: one reads dy for all sums over pictures
- * and a small one shares them out; the product. */
+/* patch in two kernels per pass. Forward: one kernel reads bytes, writes normalized rows and initializes
+ * y; the product adds to y. Backward: one kernel sums dy over pictures, a small one distributes the sums;
+ * the product. */
 #include "kernels/cuda/partials.cuh"
 #include "kernels/gemm/gemm.h"
 #include "kernels/patch/cuda.cuh"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int THREADS = 128;
 
-/* A block has one row: of x, N inputs of one row of pixels a thread, and of y bias or token with the position.
- * Floor: read the bytes, write x and y. */
+/* One block per row. Each thread writes N inputs of x, from one row of pixels, and initializes y with bias
+ * or token plus position. Floor: read the bytes, write x and y. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
     begin_rows(const uint8_t *pixels, const PixelScale scale, const PatchSizes s, const T *bias,
@@ -57,7 +57,7 @@ Status forward(Ctx *ctx, const PatchForward *p) {
     return OK;
 }
 
-/* sums = sum over pictures of dy, dposition += it: N of the T*C columns a thread. Floor: read dy. */
+/* sums = sum over pictures of dy, dposition += sums: N of the T*C columns per thread. Floor: read dy. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
     sum_pictures(const T *dy, int64_t batch, int64_t count, float *sums, float *dposition) {
@@ -84,7 +84,7 @@ template <typename T>
 Status backward(Ctx *ctx, const PatchBackward *p) {
     const PatchSizes s = patch_sizes(p->forward);
     const int64_t count = s.rows * s.outputs;
-    Tensor sums; // (T, C): over the pictures
+    Tensor sums; // (T, C): sums over pictures
     TRY(take(ctx, ARENA_SCRATCH, "patch.sums", F32, p->dposition.shape, &sums));
     float *sum = data_of<float>(sums), *dposition = data_of<float>(p->dposition);
     const bool packed = walks_in_packs(VECTOR<T>, {count}, {p->dy.data, dposition});

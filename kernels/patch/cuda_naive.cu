@@ -1,9 +1,9 @@
-/* patch as eager frameworks run it: normalize, unfold, a product, and additions. */
+/* patch as eager frameworks compute it: normalize, unfold, product, additions. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/gemm/gemm.h"
 #include "kernels/patch/cuda.cuh"
 
-/* reads pixels, writes values, of the same order */
+/* values = normalized pixels, in the same order. */
 template <class T, int N>
 static __global__ void normalize(const uint8_t *pixels, PixelScale scale, int64_t count, int64_t channels,
                                  T *values) {
@@ -18,7 +18,7 @@ static __global__ void normalize(const uint8_t *pixels, PixelScale scale, int64_
     }
 }
 
-/* reads values (B, H, W, channels), writes x (B, T, channels*P*P) */
+/* x (B, T, channels*P*P) = unfolded values (B, H, W, channels). */
 template <class T>
 static __global__ void unfold(const T *values, const PatchSizes s, int64_t count, T *x) {
     for (int64_t i = thread_index(); i < count; i += thread_count()) {
@@ -28,7 +28,7 @@ static __global__ void unfold(const T *values, const PatchSizes s, int64_t count
     }
 }
 
-/* y[b,t] += added[t] for `rows` rows from `first` on; `period` 1: added is one row for all. */
+/* y[b,t] += added[t] for `rows` rows starting at `first`; with `period` 1, added is one row for all. */
 template <class T, int N>
 static __global__ void add_rows(const T *added, int64_t period, const PatchSizes s, int64_t first,
                                 int64_t rows, int64_t count, T *y) {
@@ -85,9 +85,9 @@ static Status patch_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const PatchSizes s = patch_sizes(p->forward);
     const Gemm product = gemm_dweight(p->dy, p->forward->x, p->dweight, 1);
     PRIMITIVE (ctx, "weight gradient", MATRIX, torch_call("aten::mm")) TRY(gemm(ctx, &product));
-    /* Of a picture all rows as one, so that a column is one number of one row. */
+    /* All rows of a picture as one row, so that columns are summed over pictures. */
     const Tensor pictures = tensor_reshape(p->dy, shape2(s.batch, s.rows * s.outputs));
-    Tensor sums, partials; // (T, C): over the pictures
+    Tensor sums, partials; // (T, C): sums over pictures
     TRY(take(ctx, ARENA_SCRATCH, "patch.sums", F32, p->dposition.shape, &sums));
     TRY(columns_take(ctx, pictures, &partials));
     PRIMITIVE (ctx, "position sum", ELEMENTWISE, torch_call("aten::sum")) {

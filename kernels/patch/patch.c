@@ -52,7 +52,7 @@ static Status run_forward(Ctx *ctx, PatchForward *p) {
     size_t bytes = tensor_bytes(p->pixels) + tensor_bytes(p->weight) + tensor_bytes(p->bias) +
                    tensor_bytes(p->token) + tensor_bytes(p->position) + tensor_bytes(p->y) +
                    (ctx->training ? tensor_bytes(p->x) : 0);
-    /* Of each input a scale and a shift; of each output a product, a bias and a position. */
+    /* Per input a scale and a shift; per output a product, a bias and a position. */
     Call call = {
         .operation = OP_PATCH,
         .pass = PASS_FORWARD,

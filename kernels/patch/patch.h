@@ -1,10 +1,10 @@
-/* patch: pictures to rows, a patch to a row, with positions. Dosovitskiy et al. 2021, eq. 1.
+/* patch: patch embedding with positions. Dosovitskiy et al. 2021, eq. 1.
  *
  *     x[b,n,(c,i,j)] = (pixels[b, P*r + i, P*s + j, c] / 255 - mean[c]) / deviation[c]     patch n is (r, s)
  *     y[b,n]         = x[b,n] weight^T + bias + position[n]
  *
- * Patches are counted row by row of the picture; what is left at its right and lower edges takes no part. With
- * a class token the patches come behind it, and x has a row of zeros in its place:
+ * Patches are numbered row by row. Incomplete patches at the right and lower edges are ignored. With a
+ * class token, row 0 of x is zeros and the patches follow:
  *
  *     y[b,0]         = token + position[0]
  *     y[b,1 + n]     = x[b,1 + n] weight^T + bias + position[1 + n]
@@ -16,7 +16,7 @@
  *     dtoken      += sum over b of dy[b,0]
  *     dposition   += sum over b of dy[b]
  *
- * Pixels have no gradient. The sums run in a fixed order. weight is as torch.nn.Conv2d stores it. */
+ * Pixels have no gradient. Sums run in a fixed order. weight has the layout of torch.nn.Conv2d. */
 #pragma once
 
 #include "kernels/op.h"
@@ -28,13 +28,13 @@ enum { PATCH_CHANNELS = 4 }; // at most
 /* x, weight, bias, token, position and y have one dtype. */
 typedef struct {
     Tensor pixels;                    // (B, H, W, channels) u8, device memory
-    double mean[PATCH_CHANNELS];      // of each channel, of values from 0 to 1
+    double mean[PATCH_CHANNELS];      // per channel, of values in [0, 1]
     double deviation[PATCH_CHANNELS]; // above 0
     int64_t size;                     // P: a patch is P x P pixels
     Tensor weight;                    // (C, channels*P*P)
     Tensor bias;                      // (C)
-    Tensor token;                     // (C): the class token; empty: none
-    Tensor position;                  // (T, C): T is (H / P) * (W / P), and one more with a token
+    Tensor token;                     // (C): the class token; may be empty
+    Tensor position;                  // (T, C): T is (H / P) * (W / P), plus one with a token
     Tensor x;                         // (B, T, channels*P*P): read by the backward pass
     Tensor y;                         // (B, T, C)
 } PatchForward;
@@ -48,15 +48,15 @@ typedef struct {
     Tensor dposition; // (T, C) fp32, +=
 } PatchBackward;
 
-/* y is taken from `saved` where it is empty; so is x when training, else x is taken from scratch. */
+/* Takes an empty y from `saved`, and an empty x from `saved` in training, else from scratch. */
 CHECKED Status patch_forward(Ctx *ctx, PatchForward *p, ArenaKind saved);
 CHECKED Status patch_backward(Ctx *ctx, const PatchBackward *p);
 
-/* The sizes that the contract's tensors imply. */
+/* Sizes derived from the contract's tensors. */
 typedef struct {
-    int64_t batch, height, width, channels, size; // of the pictures, and P
-    int64_t down, across;                         // patches of a picture: H / P, W / P
-    int64_t first;                                // the row of the first patch: 1 behind a class token
+    int64_t batch, height, width, channels, size; // size is P
+    int64_t down, across;                         // patches per column and per row: H / P, W / P
+    int64_t first;                                // row of the first patch: 1 with a class token
     int64_t rows;                                 // T
     int64_t inputs, outputs;                      // channels*P*P, C
 } PatchSizes;

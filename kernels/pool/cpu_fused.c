@@ -1,9 +1,9 @@
-/* pool, a sequence at a time on all threads. */
+/* pool: sequences on all threads. */
 #include "kernels/pool/pool.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
 
-enum { SLAB = 256 }; // columns that are summed at a time
+enum { SLAB = 256 }; // columns per pass of a sum
 
 static void mean_of_slab(const PoolForward *p, int64_t b, int64_t first, int64_t width) {
     int64_t rows = p->x.shape.d[1];

@@ -1,8 +1,8 @@
-/* pool is one primitive each way: both forms run the same kernels. */
+/* pool: one primitive per pass, the same kernels in both forms. */
 #include "kernels/cuda/packs.cuh"
 #include "kernels/pool/pool.h"
 
-/* The mean of the first `counted` of `rows` rows: 1 or all. */
+/* The mean of the first `counted` of `rows` rows: one or all. */
 template <class T, int N>
 static __global__ void mean_rows(const T *x, int64_t counted, int64_t rows, int64_t count, int64_t width,
                                  T *y) {

@@ -15,7 +15,7 @@ static Status check_forward(const PoolForward *p) {
     return check_dense("pool", "y", p->y, p->x.dtype, p->x.shape.d[0], tensor_width(p->x));
 }
 
-/* The rows that count. */
+/* Elements of the rows that are read. */
 static double elements(const PoolForward *p) {
     return (double)tensor_count(p->kind == POOL_FIRST ? p->y : p->x);
 }

@@ -1,4 +1,4 @@
-/* pool: one row for each sequence, of what a head reads.
+/* pool: one row per sequence, for a head.
  *
  *     y[b] = x[b,0]                        FIRST: the class token's
  *     y[b] = sum over t of x[b,t] / T      MEAN
@@ -29,7 +29,7 @@ typedef struct {
     Tensor dx; // (B, T, C)
 } PoolBackward;
 
-/* y is taken from `saved` where it is empty. */
+/* Takes an empty y from `saved`. */
 CHECKED Status pool_forward(Ctx *ctx, PoolForward *p, ArenaKind saved);
 CHECKED Status pool_backward(Ctx *ctx, const PoolBackward *p);
 

@@ -4,15 +4,15 @@ static const Tensor none = {0};
 
 /* ---- who adds ---- */
 
-/* A norm behind the branch adds: it alone reads the sum. Before a branch x goes on beside what the norm
- * makes, and has to be written anyway: the linear layer adds in its epilogue, which makes a forward pass 2%
- * faster. A training step gains nothing by that, and leaves the sum to the norm in any case. */
+/* Whether the linear layer adds the residual. With post-norm, the norm adds, because only the norm reads
+ * the sum. With pre-norm, x must be written in any case, and adding it in the linear layer's epilogue
+ * makes a forward pass 2% faster. A training step does not gain, so there the norm adds. */
 static bool linear_adds(const Ctx *ctx, const Residual *s) {
     return !s->post && !ctx->training;
 }
 
-/* x alternates between two tensors, and so does what is due. Training keeps the x of each block, which its
- * last norm's backward pass reads, and where a block runs again also what was due below it. */
+/* x and the pending addition alternate between two tensors. Training keeps each block's x, which its last
+ * norm's backward pass reads, and for blocks that run again also the pending addition below. */
 Status residual_begin_block(Ctx *ctx, Residual *s, bool runs_again) {
     const bool due = !s->post && ctx->training;
     Shape shape = s->x.shape;
@@ -79,7 +79,7 @@ static Status first_rows_back(Ctx *ctx, const char *name, const PoolForward *for
     return pool_backward(ctx, &p);
 }
 
-/* Where a head reads the first rows alone, nothing behind the last look at the others needs them. */
+/* Drops all but the first rows, if the head reads only these and no later operation reads the others. */
 static Status leave_others(Ctx *ctx, Residual *s, Tensor *u, ResidualAdd *add, ArenaKind saved) {
     const char *call = ctx->call;
     if (!s->first) return OK;
@@ -90,7 +90,7 @@ static Status leave_others(Ctx *ctx, Residual *s, Tensor *u, ResidualAdd *add, A
     return OK;
 }
 
-/* From here down d is of all rows, and so is du, whose first rows `du` holds. */
+/* From here on down, d and du cover all rows; `du` holds the first rows of du. */
 static Status return_to_all(Ctx *ctx, ResidualGradient *g, const ResidualAdd *add, Tensor du, Tensor all_du) {
     const bool same = g->branch.data == g->d.data;
     TRY(first_rows_back(ctx, "first heads", &add->first_u, du, all_du));
@@ -110,7 +110,7 @@ Status residual_add(Ctx *ctx, Residual *s, Tensor u, double depth, ResidualAdd *
     l->x = u;
     l->skip = added ? s->x : none;
     if (s->closing) l->y = s->kept[added ? 0 : 1];
-    /* What the block above reads is there from the first time. */
+    /* A block that runs again need not recompute its output, which the block above already has. */
     const bool there = s->again && s->closing && !tensor_empty(l->y);
     if (!there) {
         TRY(take_missing(ctx, ARENA_SCRATCH, ctx->call, u.dtype, linear_pre_shape(l), &l->y));
@@ -133,7 +133,7 @@ Status residual_gradient_take(Ctx *ctx, ResidualGradient *g, bool drops, Tensor 
     return OK;
 }
 
-/* The gradient of x goes on in the same tensor. */
+/* The gradient of x stays in the same tensor. */
 static Status norm_back(Ctx *ctx, ResidualGradient *g, NormBackward *n) {
     const bool drops = norm_drops(n->forward);
     n->dr = g->d;
@@ -154,8 +154,8 @@ Status residual_normalize_backward(Ctx *ctx, ResidualGradient *g, NormBackward *
     return norm_back(ctx, g, n);
 }
 
-/* With the norm before the branch, its backward pass reads d anyway, and sums d's rows: where nothing is
- * dropped they are the gradient of the bias, too. */
+/* With pre-norm, the norm's backward pass reads d and can sum its rows, which gives the bias gradient
+ * unless dropout is on. */
 static bool norm_sums(const ResidualGradient *g) {
     return !g->post && g->branch.data == g->d.data;
 }

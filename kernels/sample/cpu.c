@@ -3,18 +3,18 @@
 
 #include <math.h>
 
-/* How many weights are at least as heavy as something, and what they weigh together. */
+/* The number of weights at or above a threshold, and their sum. */
 typedef struct {
     int64_t count, mass;
 } Reach;
 
-/* Where what is kept ends: all from `high` up, and of those from `low` up to it the first `ties` ids. They
- * weigh the same, or there is only one. */
+/* The threshold of the kept ids: all with weights from `high` up, and the first `ties` ids with weights in
+ * [low, high), which are all equal or a single one. */
 typedef struct {
     int32_t low, high;
-    Reach above; // from high up
+    Reach above; // from `high` up
     int64_t ties;
-    int64_t mass; // of all that is kept
+    int64_t mass; // sum of all kept weights
 } Cut;
 
 static Reach reach(const int32_t *weights, int64_t vocab, int32_t least) {
@@ -27,8 +27,8 @@ static Reach reach(const int32_t *weights, int64_t vocab, int32_t least) {
     return (Reach){count, mass};
 }
 
-/* Bisects for the fewest weights, heaviest first, that make up `count` and `mass`, of those from `low` up,
- * which do. */
+/* Bisects for the smallest set of heaviest weights that reaches `count` or `mass`. The weights from `low`
+ * up reach them. */
 static Cut cut(const int32_t *weights, int64_t vocab, int32_t low, Reach at_low, int64_t count,
                int64_t mass) {
     int32_t high = SAMPLE_ONE + 1;
@@ -64,7 +64,7 @@ static Cut restrict_to(const SampleRule *rule, const int32_t *weights, int64_t v
     if (rule->top_p >= 1) return c;
     int64_t mass = least_mass(rule->top_p, c.mass);
     if (c.above.mass >= mass) return cut(weights, vocab, c.high, c.above, 0, mass);
-    if (c.ties > 1) { // of equals
+    if (c.ties > 1) { // equal weights
         c.ties = (mass - c.above.mass + c.low - 1) / c.low;
         c.mass = c.above.mass + c.ties * c.low;
     }
@@ -82,7 +82,7 @@ int32_t sample_host(const SampleRule *rule, const float *logits, int64_t vocab, 
     }
     Cut c = restrict_to(rule, weights, vocab);
     int64_t target = (int64_t)(uniform * (double)c.mass), sum = 0, ties = 0;
-    int32_t chosen = best; // where the product was rounded up to the whole
+    int32_t chosen = best; // if the product was rounded up to the total
     for (int64_t i = 0; i < vocab; i++) {
         bool kept = weights[i] >= c.high || (weights[i] >= c.low && ties++ < c.ties);
         if (!kept) continue;

@@ -1,6 +1,6 @@
-/* A cluster of blocks draws, each with a share of the row: what takes time is one sum after another. Where
- * the GPU has no clusters, one block does. The steps are those of cpu.c, with every thread taking the same
- * turns. The weights lie in shared memory where they fit, else in device memory. */
+/* A cluster of blocks samples, each with a share of the row; on GPUs without clusters, one block does.
+ * Latency dominates, because the sums depend on one another. The steps are those of cpu.c. Weights are in
+ * shared memory if they fit, else in device memory. */
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -11,24 +11,24 @@ namespace {
 
 constexpr int THREADS = 512, WARP = 32, WARPS = THREADS / WARP;
 constexpr int CLUSTER = 8; // blocks
-constexpr int WIDTH = 4;   // neighbours that a thread takes at once: 16 bytes
-constexpr int CUTS = 3;    // points at which a range of weights is looked at, at once
+constexpr int WIDTH = 4;   // neighbouring ids per access: 16 bytes
+constexpr int CUTS = 3;    // thresholds tested at once
 constexpr int NUMBERS = 2 * CUTS;
 
-/* How many weights are at least as heavy as something, and what they weigh together. */
+/* The number of weights at or above a threshold, and their sum. */
 struct Reach {
     int64_t count, mass;
 };
 
-/* Where what is kept ends: all from `high` up, and of those from `low` up to it the first `ties` ids. They
- * weigh the same, or there is only one. */
+/* The threshold of the kept ids: all with weights from `high` up, and the first `ties` ids with weights in
+ * [low, high), which are all equal or a single one. */
 struct Cut {
     int32_t low, high;
-    Reach above; // from high up
+    Reach above; // from `high` up
     int64_t ties, mass;
 };
 
-/* A block's share of the row. The weights go on up to a whole number of WIDTH, with zeros. */
+/* A block's share of the row. Weights are padded with zeros to a multiple of WIDTH. */
 struct Row {
     const float *logits; // (count)
     int32_t *weights;    // (count)
@@ -36,7 +36,7 @@ struct Row {
 };
 
 struct Total {
-    /* redux adds 32 bits: 22 of each lane's at a time. */
+    /* redux adds 32 bits, so each lane's number is added in pieces of 22 bits. */
     __device__ uint64_t of_warp(uint64_t x) const {
         const uint64_t low = __reduce_add_sync(0xffffffffu, uint32_t(x) & 0x3fffffu);
         const uint64_t middle = __reduce_add_sync(0xffffffffu, uint32_t(x >> 22) & 0x3fffffu);
@@ -50,8 +50,8 @@ struct Largest {
     __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
 };
 
-/* What the blocks tell one another. Two sets of slots take turns, so that one meeting is enough: nobody
- * writes a slot that somebody may still read. */
+/* Exchange between blocks. Two sets of slots alternate, so that one cluster barrier per exchange suffices:
+ * no block overwrites a slot that another may still read. */
 template <int BLOCKS>
 struct Slots {
     uint64_t of_warp[NUMBERS][WARPS], of_block[2][NUMBERS][BLOCKS];
@@ -71,8 +71,7 @@ struct Meeting {
         }
     }
 
-    /* Each warp's numbers, the same in all its lanes, combined in each block: number n of block b is
-     * [n][b]. */
+    /* Combines each warp's numbers, equal in all lanes, within each block: number n of block b is [n][b]. */
     template <int N, class Combine>
     __device__ const uint64_t (*gather(const uint64_t (&own)[N], Combine combine))[BLOCKS] {
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -84,7 +83,7 @@ struct Meeting {
             const uint64_t of_block = combine.of_warp(lane < WARPS ? slots->of_warp[warp][lane] : 0);
             uint64_t *const slot = &slots->of_block[turn][warp][rank];
             if constexpr (BLOCKS == 1)
-                *slot = of_block; // every lane the same
+                *slot = of_block; // equal in all lanes
             else if (lane < BLOCKS)
                 gpu::store_to_block(slot, lane, of_block);
         }
@@ -93,7 +92,7 @@ struct Meeting {
         return slots->of_block[turn ^ 1];
     }
 
-    /* The same of all blocks together, which the lanes of each warp combine side by side. */
+    /* Combines the numbers of all blocks; the lanes of each warp share the work. */
     template <int N, class Combine>
     __device__ void reduce(uint64_t (&x)[N], Combine combine) {
         constexpr int AT_ONCE = WARP / BLOCKS;
@@ -112,7 +111,7 @@ struct Meeting {
         }
     }
 
-    /* What the threads before this one hold together, of this block and of those before it. */
+    /* The sum over all threads before this one, in this block and earlier ones. */
     __device__ int64_t sum_before(int64_t own) {
         __shared__ int64_t of_warp[2][WARPS];
         int64_t *const before_warps = of_warp[turn];
@@ -131,7 +130,7 @@ struct Meeting {
     }
 };
 
-/* This block's weights in [least[i], high), for each of the cuts: how many, and what they weigh. */
+/* For each cut i: number and sum of this block's weights in [least[i], high). */
 __device__ void count_range(const Row &row, const int32_t (&least)[CUTS], int32_t high, int (&count)[CUTS],
                             uint64_t (&mass)[CUTS]) {
 #pragma unroll 2
@@ -149,15 +148,15 @@ __device__ void count_range(const Row &row, const int32_t (&least)[CUTS], int32_
     }
 }
 
-/* Of a thread, with the zeros behind the row. */
+/* A thread's number of weights, padding included. */
 __device__ int threads_weights(const Row &row) {
     const int left = row.count - int(threadIdx.x) * WIDTH;
     return left <= 0 ? 0 : (left + THREADS * WIDTH - 1) / (THREADS * WIDTH) * WIDTH;
 }
 
-/* Divides the range of weights that the cut lies in by CUTS + 1 again and again, until one weight or one
- * value is left: the fewest weights, heaviest first, that make up `count` and `mass`, of those from `low` up,
- * which do. A warp that has no weight in the range any more has nothing to add. */
+/* Divides the range that contains the threshold by CUTS + 1 repeatedly, until a single weight or value is
+ * left: the smallest set of heaviest weights that reaches `count` or `mass`. The weights from `low` up
+ * reach them. A warp without weights in the range adds nothing. */
 template <int BLOCKS>
 __device__ Cut cut(const Row &row, Meeting<BLOCKS> &meeting, int32_t low, Reach at_low, int64_t count,
                    int64_t mass) {
@@ -214,18 +213,19 @@ __device__ Cut restrict_to(const SampleRule &rule, const Row &row, Meeting<BLOCK
     const double least = ceil(rule.top_p * (double)c.mass);
     const int64_t mass = least < 1 ? 1 : (int64_t)least;
     if (c.above.mass >= mass) return cut(row, meeting, c.high, c.above, 0, mass);
-    if (c.ties > 1) { // of equals
+    if (c.ties > 1) { // equal weights
         c.ties = (mass - c.above.mass + c.low - 1) / c.low;
         c.mass = c.above.mass + c.ties * c.low;
     }
     return c;
 }
 
-/* The first kept id at which the running sum exceeds the target. Every thread has neighbouring ids; only one
- * finds the target among its own and returns the id, the others return -1. */
+/* The first kept id at which the running sum exceeds the target. Each thread has neighbouring ids; the one
+ * that finds the target returns the id, the others -1. */
 template <int BLOCKS>
 __device__ int pick(const Row &row, Meeting<BLOCKS> &meeting, const Cut &c, int64_t target) {
-    const int share = (row.count + THREADS - 1) / THREADS | 1; // odd: no two threads of a warp share a bank
+    const int share =
+        (row.count + THREADS - 1) / THREADS | 1; // odd, so that threads of a warp use different banks
     const int first = min((int)threadIdx.x * share, row.count), end = min(first + share, row.count);
     int64_t mass = 0, own_ties = 0, tie = 0;
 #pragma unroll 8
@@ -234,9 +234,9 @@ __device__ int pick(const Row &row, Meeting<BLOCKS> &meeting, const Cut &c, int6
         const bool tied = weight >= c.low && weight < c.high;
         mass += weight >= c.high ? weight : 0;
         own_ties += tied;
-        tie = tied ? weight : tie; // they weigh the same
+        tie = tied ? weight : tie; // all ties have the same weight
     }
-    int64_t left = c.ties - meeting.sum_before(own_ties); // ties that may still be kept
+    int64_t left = c.ties - meeting.sum_before(own_ties); // ties left to keep
     left = left < 0 ? 0 : left;
     mass += tie * (left < own_ties ? left : own_ties);
     int64_t sum = meeting.sum_before(mass);
@@ -249,8 +249,8 @@ __device__ int pick(const Row &row, Meeting<BLOCKS> &meeting, const Cut &c, int6
     return -1;
 }
 
-/* Largest first, then the lowest id: keys that compare as the floats do, above the inverted id. What cannot
- * be drawn from is above all. */
+/* A sort key: largest logit first, then lowest id. The float's bits are mapped to an ordered integer,
+ * above the inverted id. Values that cannot be sampled rank first. */
 __device__ uint64_t ranked(float logit, int id) {
     if (!(logit < INFINITY)) return UINT64_MAX;
     const uint32_t bits = __float_as_uint(logit == 0.0f ? 0.0f : logit); // -0 is 0
@@ -263,7 +263,7 @@ __device__ float logit_of(uint64_t rank) {
     return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
 
-/* The largest logit's rank; the logits' bits stay where the weights will be. */
+/* The rank of the largest logit. Leaves the logits' bits in the place of the weights. */
 template <int BLOCKS>
 __device__ uint64_t find_best(const Row &row, Meeting<BLOCKS> &meeting, bool keep) {
     uint64_t best[1] = {0};
@@ -283,7 +283,7 @@ __device__ uint64_t find_best(const Row &row, Meeting<BLOCKS> &meeting, bool kee
     return best[0];
 }
 
-/* The weights instead of the logits' bits; every thread has those that it put there. */
+/* Replaces the logits' bits by weights; each thread converts the ones that it stored. */
 template <int BLOCKS>
 __device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest, const SampleRule &rule) {
     uint64_t mass[1] = {0};
@@ -305,7 +305,7 @@ __device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest
     return mass[0];
 }
 
-/* Ids of a block's share: a whole number of WIDTH. */
+/* Ids per block: a multiple of WIDTH. */
 __host__ __device__ constexpr int share_of(int vocab, int blocks) {
     return (vocab + blocks * WIDTH - 1) / (blocks * WIDTH) * WIDTH;
 }
@@ -314,13 +314,12 @@ struct Draw {
     SampleRule rule;
     const float *logits;
     int vocab;
-    int32_t *spilled; // (room for all shares), or NULL: in shared memory
+    int32_t *spilled; // (all shares), or NULL: weights are in shared memory
     const double *uniforms;
     int32_t *position, *token, *told;
 };
 
-/* Floor: the logits are read once from the cache of the product that made them; then some ten rounds over the
- * weights in shared memory. */
+/* Floor: one read of the logits from L2, then about ten passes over the weights in shared memory. */
 template <int BLOCKS>
 __device__ void draw(const Draw &d, int32_t *weights) {
     __shared__ Slots<BLOCKS> slots;
@@ -329,7 +328,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     const Row row = {d.logits + first, d.spilled ? d.spilled + rank * share : weights, first,
                      min(share, d.vocab - first)};
     Meeting<BLOCKS> meeting = {&slots, rank, 0};
-    meeting.meet(); // all blocks are there
+    meeting.meet(); // all blocks have started
     wait_for_previous();
     let_next_start();
     const int position = *d.position;
@@ -337,7 +336,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     const uint64_t best = find_best(row, meeting, !d.rule.greedy);
     const float largest = logit_of(best);
     const bool bad = best == UINT64_MAX || largest == -INFINITY;
-    bool own = rank == 0 && threadIdx.x == 0; // whoever tells the token
+    bool own = rank == 0 && threadIdx.x == 0; // whether this thread writes the token
     int chosen = bad ? -1 : (int)~(uint32_t)best;
     if (!d.rule.greedy && !bad) {
         const int64_t mass = weigh(row, meeting, largest, d.rule);
@@ -345,7 +344,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
         const int64_t target = (int64_t)(uniform * (double)c.mass);
         const int found = pick(row, meeting, c, target);
         if (found >= 0) chosen = found;
-        if (target < c.mass) own = found >= 0; // else the product was rounded up to the whole
+        if (target < c.mass) own = found >= 0; // else the product was rounded up to the total
     }
     if (!own) return;
     d.told[position] = chosen;
@@ -370,7 +369,7 @@ __global__ void __launch_bounds__(THREADS) draw_together(const __grid_constant__
 Status sample_cuda(Ctx *ctx, const Sample *s) {
     const bool together = cuda_device(ctx)->capability == 90;
     const int blocks = together ? CLUSTER : 1, share = share_of((int)s->vocab, blocks);
-    const size_t bytes = (size_t)share * sizeof(int32_t), own = 8192; // own: what blocks tell one another
+    const size_t bytes = (size_t)share * sizeof(int32_t), own = 8192; // own: memory of the exchange
     const bool fits = bytes + own <= cuda_device(ctx)->shared_bytes;
     Tensor spilled = {};
     if (!fits) TRY(take(ctx, ARENA_SCRATCH, "sample.weights", I32, shape2(blocks, share), &spilled));

@@ -3,7 +3,7 @@
 #include <math.h>
 
 SampleRule sample_rule(double temperature, int64_t top_k, double top_p, double min_p) {
-    const double log2_e = 1.4426950408889634, largest = 3e38; // cold enough to be greedy, and finite
+    const double log2_e = 1.4426950408889634, largest = 3e38; // finite, and large enough to be greedy
     double sharpness = log2_e / temperature;
     return (SampleRule){.greedy = temperature == 0 || top_k == 1,
                         .sharpness = (float)(sharpness < largest ? sharpness : largest),

@@ -1,4 +1,4 @@
-/* weight: the one formula of a weight (sample.h), for the C and for the CUDA compiler. */
+/* weight: the formula of a weight (sample.h), for the C and CUDA compilers. */
 #pragma once
 
 #include <math.h>
@@ -10,9 +10,9 @@
 #define ON_BOTH
 #endif
 
-/* 2^30 * 2^(below * sharpness), rounded, for below <= 0. Every operation is written out, fused where it is
- * to be fused, so that the bits are the same everywhere; Taylor's series of 2^f is right to fp32's last
- * bit where |f| <= 1/2. */
+/* 2^30 * 2^(below * sharpness), rounded, for below <= 0. Every operation and every fused multiply-add is
+ * explicit, so that the bits are equal everywhere. The Taylor series of 2^f is exact to the last fp32 bit
+ * for |f| <= 1/2. */
 ON_BOTH static inline int32_t sample_weight(float below, float sharpness) {
     const float z = fmaxf(below * sharpness, -40.0f);
     const int32_t n = (int32_t)(z - 0.5f); // the nearest integer

@@ -1,4 +1,4 @@
-/* oneDNN's interface is another in each major version; what both share has the same names. */
+/* Adapts the two major versions of oneDNN's interface; functions present in both have the same names here. */
 #include "kernels/device/onednn.h"
 
 #include "base/memory.h"
@@ -15,9 +15,9 @@ struct Onednn {
     dnnl_stream_t stream;
 };
 
-enum { ROOM = 64 << 20 }; // bytes: more than it takes for a kernel
+enum { ROOM = 64 << 20 }; // bytes: more than a kernel needs
 
-/* The operands of a product, in the order of OnednnKernel's memories. */
+/* Operands of a product, in the order of OnednnKernel's memories. */
 enum { A, B, C, BIAS, ADDED, OPERANDS };
 
 struct OnednnKernel {
@@ -38,14 +38,14 @@ struct OnednnKernel {
 
 /* ---- where memory runs out ---- */
 
-/* Where oneDNN gets no memory it may throw what nobody catches, or write through NULL. So whether there is
- * enough is seen to before. */
+/* oneDNN may throw an uncaught exception or write through NULL when an allocation fails. So memory is
+ * checked first. */
 static Status see_to_room(void) {
     if (cpu_has_room(ROOM)) return OK;
     return fail(ERROR_MEMORY, "no memory for oneDNN: it takes up to %d MiB for a product's code", ROOM >> 20);
 }
 
-/* A runtime error is memory that it cannot make executable. */
+/* A runtime error means that memory could not be made executable. */
 static bool is_shortage(dnnl_status_t status) {
     return status == dnnl_out_of_memory || status == dnnl_runtime_error;
 }
@@ -87,7 +87,7 @@ static dnnl_status_t describe(const Onednn *o, const Matrix *m, bool bias, dnnl_
 
 #else
 
-typedef dnnl_memory_desc_t Matrix; // NULL: not made
+typedef dnnl_memory_desc_t Matrix; // NULL: absent
 
 static dnnl_status_t matrix_make(Matrix *matrix, dnnl_data_type_t type, int64_t rows, int64_t columns,
                                  int64_t row, int64_t column) {
@@ -142,7 +142,7 @@ static dnnl_status_t matrices_make(const OnednnProduct *p, Matrix *matrices) {
     return matrix_make(&matrices[ADDED], c_type, p->m, p->n, p->c_row, 1);
 }
 
-/* The steps after the product, in order: added, then the finish. */
+/* The operations after the product, in order: added, then the finish. */
 static dnnl_status_t append_steps(const OnednnProduct *p, const Matrix *matrices, dnnl_post_ops_t steps) {
     if (p->accumulates) DNNL_TRY(append_sum(steps));
     if (p->added) DNNL_TRY(dnnl_post_ops_append_binary(steps, dnnl_binary_add, matrix_of(&matrices[ADDED])));
@@ -194,7 +194,7 @@ void onednn_kernel_free(OnednnKernel *kernel) {
     memory_free(kernel);
 }
 
-/* Its loops in plain C++ are hundreds of times slower than anybody's product. */
+/* oneDNN's reference loops are hundreds of times slower than other libraries. */
 static bool worth_calling(const char *name) {
     return strncmp(name, "ref", 3) != 0;
 }
@@ -211,7 +211,7 @@ static dnnl_status_t make_kernel(const OnednnProduct *p, Matrix *matrices, Onedn
     DNNL_TRY(dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name));
     if (!worth_calling(name)) return dnnl_unimplemented;
     snprintf(kernel->name, sizeof kernel->name, "%s", name);
-    /* Of what it has described it lacks nothing but memory. */
+    /* oneDNN has described the kernel, so only memory can be missing. */
     if (dnnl_primitive_create(&kernel->primitive, description)) return dnnl_out_of_memory;
     return arguments_make(kernel, p, matrices);
 }
@@ -226,7 +226,7 @@ Status onednn_kernel(const Onednn *o, const OnednnProduct *p, OnednnKernel **out
     for (int i = 0; i < OPERANDS; i++) matrix_free(&matrices[i]);
     if (status) onednn_kernel_free(kernel);
     if (is_shortage(status)) return fail(ERROR_MEMORY, "%s has no memory for a product's code", o->name);
-    if (!status) *out = kernel; // else it has none
+    if (!status) *out = kernel; // else oneDNN has none
     return OK;
 }
 
@@ -248,8 +248,8 @@ static dnnl_status_t execute(const OnednnKernel *kernel, const OnednnOperands *o
     return dnnl_stream_wait(o->stream);
 }
 
-/* Code that kernels share, as that which sets up AMX's tiles, is generated when the first of them runs. One
- * that gets no memory for it says that the product is not implemented, which it was when it was made. */
+/* Code shared by kernels, such as AMX's configuration, is generated when the first kernel runs. If its
+ * allocation fails, oneDNN reports "unimplemented", although it created the kernel. */
 Status onednn_run(OnednnKernel *kernel, const OnednnOperands *operands) {
     const char *library = kernel->onednn->name;
     if (!kernel->has_run) TRY(see_to_room());
