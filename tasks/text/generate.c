@@ -56,14 +56,15 @@ static Status write_on(Job *job, const TextOptions *options, TextStats *stats) {
     return print_text(NULL, "\n", 1);
 }
 
+/* The first token comes of the prefill. */
 static void print_speed(const TextInfer *own, const TextStats *stats) {
+    const int64_t decoded = stats->tokens > 1 ? stats->tokens - 1 : 0;
     double prefill = stats->prefill_seconds, decode = stats->decode_seconds;
     fprintf(stderr,
             "prefill %" PRId64 " tokens in %.2f ms (%.0f tok/s); decode %" PRId64 " tokens in %.2f ms (%.0f "
             "tok/s)%s\n",
             stats->prompt_tokens, 1e3 * prefill, prefill > 0 ? (double)stats->prompt_tokens / prefill : 0,
-            stats->tokens, 1e3 * decode,
-            stats->tokens > 1 && decode > 0 ? (double)(stats->tokens - 1) / decode : 0,
+            decoded, 1e3 * decode, decode > 0 ? (double)decoded / decode : 0,
             own->no_cache ? ", without a cache" : "");
 }
 
