@@ -28,7 +28,8 @@ static Status cast_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const int64_t rows = tensor_rows(c->x), width = tensor_width(c->x);
     if (!tensor_empty(c->rounded) || rows % 16 != 0 || width % 16 != 0)
         return slot_function(BACKEND_CUDA, c->x.dtype, OP_CAST, PASS_FORWARD, FORM_NAIVE)(ctx, contract);
-    return cast_of(ctx, "cast, transpose", CATEGORY_ELEMENTWISE, Stored<T>{data_of<T>(c->x), width}, c);
+    return cast_of(ctx, "cast, transpose", CATEGORY_ELEMENTWISE, ARITHMETIC_PLAIN,
+                   Stored<T>{data_of<T>(c->x), width}, c);
 }
 SLOT(CAST, FORWARD, CUDA, FUSED, F32, cast_forward_cuda_fused<float>);
 SLOT(CAST, FORWARD, CUDA, FUSED, BF16, cast_forward_cuda_fused<bf16>);

@@ -151,7 +151,8 @@ __global__ void __launch_bounds__(TILE_THREADS)
 
 /* All that `c` asks for of the matrix that a source makes; its x says rows, columns and dtype. */
 template <class Source>
-Status cast_of(Ctx *ctx, const char *name, Category category, const Source &source, const Cast *c) {
+Status cast_of(Ctx *ctx, const char *name, Category category, Arithmetic arithmetic, const Source &source,
+               const Cast *c) {
     const int64_t rows = tensor_rows(c->x), width = tensor_width(c->x);
     const dim3 grid((unsigned)divide_up(width, TILE), (unsigned)divide_up(rows, TILE));
     Tensor maximum = {}, partials = {};
@@ -169,7 +170,7 @@ Status cast_of(Ctx *ctx, const char *name, Category category, const Source &sour
                        grid_stride_blocks(ctx, rows * width / COLUMNS, TILE_THREADS), TILE_THREADS, 0, source,
                        rows, width, data_of<uint32_t>(maximum)));
         }
-    PRIMITIVE_OF (ctx, ctx->pass, name, category) {
+    PRIMITIVE_OF (ctx, ctx->pass, name, category, arithmetic) {
         TRY(LAUNCH(ctx, (cast_tile<Source>), grid, TILE_THREADS, 0, source, out));
         if (out.partials) TRY(partials_add(ctx, out.partials, grid.y, width, {{data_of<float>(c->sums)}}));
     }

@@ -108,10 +108,13 @@ Status deferred_input(Ctx *ctx, const LinearForward *l) {
     const bf16 *pre = data_of<bf16>(l->input->pre);
     const int64_t width = tensor_width(l->x);
     const Cast *c = &l->x8;
+    const Arithmetic arithmetic = activation_arithmetic(activation);
     const char *name = activation_name(activation);
-    if (activation_gated(activation)) return cast_of(ctx, name, CATEGORY_ACTIVATION, Gated{pre, width}, c);
-    DISPATCH_ACTIVATION(activation, A,
-                        return cast_of(ctx, name, CATEGORY_ACTIVATION, Activated<A>{pre, width}, c));
+    if (activation_gated(activation))
+        return cast_of(ctx, name, CATEGORY_ACTIVATION, arithmetic, Gated{pre, width}, c);
+    DISPATCH_ACTIVATION(
+        activation, A,
+        return cast_of(ctx, name, CATEGORY_ACTIVATION, arithmetic, Activated<A>{pre, width}, c));
     return OK;
 }
 
@@ -120,10 +123,12 @@ Status deferred_gradient(Ctx *ctx, const LinearBackward *l) {
     const bf16 *dy = data_of<bf16>(l->dy), *pre = data_of<bf16>(l->forward->pre);
     const int64_t width = tensor_width(l->dy);
     const Cast *c = &l->dy8;
+    const Arithmetic arithmetic = activation_arithmetic(activation);
     const char *name = activation_gradient_name(activation);
     if (activation_gated(activation))
-        return cast_of(ctx, name, CATEGORY_ACTIVATION, GatedSlope{dy, pre, width}, c);
-    DISPATCH_ACTIVATION(activation, A,
-                        return cast_of(ctx, name, CATEGORY_ACTIVATION, Slope<A>{dy, pre, width}, c));
+        return cast_of(ctx, name, CATEGORY_ACTIVATION, arithmetic, GatedSlope{dy, pre, width}, c);
+    DISPATCH_ACTIVATION(
+        activation, A,
+        return cast_of(ctx, name, CATEGORY_ACTIVATION, arithmetic, Slope<A>{dy, pre, width}, c));
     return OK;
 }
