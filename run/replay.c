@@ -4,13 +4,19 @@
 
 enum { RUNS_BEFORE_CAPTURE = 2 };
 
+/* Communication is captured in either form. Casts run under --fused=fp8 alone. Weights by groups, which dequantize
+ * reads, exist on the CPU alone. */
+static bool captured(const Ctx *ctx, Operation operation) {
+    if (operation == OP_CAST) return ctx->fuses & FUSE_FP8;
+    return operation != OP_COMM && operation != OP_DEQUANTIZE;
+}
+
 bool replay_allowed(const Ctx *ctx) {
     if (!ctx->graphs || !ctx->device->graph_launch) return false;
     if (ctx->measuring || ctx->check || ctx->observe) return false;
     if (ctx->recorder && !recorder_captures(ctx->recorder)) return false;
-    const bool casts = ctx->fuses & FUSE_FP8;
     for (int i = 0; i < OP_COUNT; i++) /* decode's naive form is other operations */
-        if (i != OP_COMM && (i != OP_CAST || casts) && op_form(ctx, (Operation)i, ctx->dtype) == FORM_NAIVE &&
+        if (captured(ctx, (Operation)i) && op_form(ctx, (Operation)i, ctx->dtype) == FORM_NAIVE &&
             slots_filled(ctx->device->backend, ctx->dtype, (Operation)i, FORM_NAIVE))
             return false;
     return true;
