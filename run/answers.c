@@ -185,7 +185,7 @@ static Status write_one(Answers *a, Held *held) {
 
 Status answers_add(Answers *a, int64_t number, const void *bytes, int64_t count) {
     char *copy = memory_allocate((size_t)count + 1);
-    memcpy(copy, bytes, (size_t)count);
+    if (count > 0) memcpy(copy, bytes, (size_t)count);
     a->held[number] = (Held){copy, count};
     a->added++;
     for (; a->next < a->options.total && a->held[a->next].bytes; a->next++)
