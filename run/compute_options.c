@@ -1,5 +1,10 @@
 #include "run/compute_options.h"
 
+#include "model/architectures.h"
+#include "model/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 const char fused_doc[] = "run fused: 0, 1, or as in norm,attention or -attention, of"
@@ -74,4 +79,19 @@ Status option_needs(const OptionSet *set, const char *name, bool useful, const c
 Status options_exclude(const OptionSet *set, const char *one, const char *other) {
     if (!options_given(set, one) || !options_given(set, other)) return OK;
     return fail(ERROR_USAGE, "--%s and --%s exclude each other; give one of them", one, other);
+}
+
+Status compute_options_list_models(void) {
+    printf("%-18s %10s %7s %6s %6s %8s %8s  %s\n", "preset", "parameters", "layers", "width", "heads",
+           "context", "vocab", "family");
+    for (int i = 0; config_preset_name(i); i++) {
+        Config c;
+        TRY(config_preset(config_preset_name(i), &c));
+        printf("%-18s %9.2fM %7" PRId64 " %6" PRId64 " %6" PRId64 " %8" PRId64 " %8" PRId64 "  %s\n", c.name,
+               1e-6 * (double)config_parameters(&c), c.layers, c.width, c.heads, c.context, c.vocab,
+               c.architecture->description);
+    }
+    printf("A preset is a shape: its weights are random until they are trained. Other models are folders: "
+           "--model=FOLDER\n");
+    return fflush(stdout) ? fail(ERROR_FILE, "cannot write to standard output") : OK;
 }

@@ -42,6 +42,9 @@ CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend back
 CHECKED Status compute_options_peaks(const ComputeOptions *options, const OptionSet *set, Ctx *ctx,
                                      Peaks *peaks);
 
+/* Answers --list-models: prints the presets with their sizes on standard output. */
+CHECKED Status compute_options_list_models(void);
+
 /* ERROR_USAGE if the option was given although `useful` is false: "--name has no effect without <what>". */
 CHECKED Status option_needs(const OptionSet *set, const char *name, bool useful, const char *what);
 

@@ -104,7 +104,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
     *done = options->list_models;
-    if (*done) return session_list_presets();
+    if (*done) return compute_options_list_models();
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
     profiling_options_resolve(set, &options->profiling);

@@ -163,22 +163,6 @@ static Status refuse_foreign(const char *model) {
         model, model);
 }
 
-Status session_list_presets(void) {
-    printf("%-18s %10s %7s %6s %6s %8s %8s  %s\n", "preset", "parameters", "layers", "width", "heads",
-           "context", "vocab", "family");
-    for (int i = 0; config_preset_name(i); i++) {
-        Config c;
-        TRY(config_preset(config_preset_name(i), &c));
-        scale_pictures(&c);
-        printf("%-18s %9.2fM %7" PRId64 " %6" PRId64 " %6" PRId64 " %8" PRId64 " %8" PRId64 "  %s\n", c.name,
-               1e-6 * (double)config_parameters(&c), c.layers, c.width, c.heads, c.context, c.vocab,
-               c.architecture->description);
-    }
-    printf("A preset is a shape: its weights are random until they are trained. Other models are folders: "
-           "--model=FOLDER\n");
-    return fflush(stdout) ? fail(ERROR_FILE, "cannot write to standard output") : OK;
-}
-
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
     TRY(find_folder(model, &s->folder));
     if (!s->folder) TRY(refuse_foreign(model));

@@ -45,9 +45,6 @@ CHECKED Status session_open(Session *session, const char *model, const ConfigSiz
                             const char *tokenizer, const ComputeOptions *compute);
 void session_close(Session *session);
 
-/* Answers --list-models: prints the presets with their sizes on standard output. */
-CHECKED Status session_list_presets(void);
-
 /* ERROR_USAGE where `model` is a preset that with these sizes is another than the session's model. */
 CHECKED Status session_expect(const Session *session, const char *model, const ConfigSizes *sizes);
 

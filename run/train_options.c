@@ -257,7 +257,7 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
     *done = options->list_models;
-    if (*done) return session_list_presets();
+    if (*done) return compute_options_list_models();
     if (*options->config) TRY(options_read_file(set, options->config));
     resolve(set, options);
     TRY(train_options_check(options, set));

@@ -295,6 +295,20 @@ def make_beside():
     write("beside", "ends-none", pack({"generation_config.json": text({"eos_token_id": None})}))
 
 
+def with_scales(state, scale):
+    """A training state without digests that also holds the scales of products in 8 bits, all of this value."""
+    length = struct.unpack("<Q", state[:8])[0]
+    header, values = json.loads(state[8 : 8 + length]), state[8 + length :]
+    notes = header["__metadata__"]
+    header["__metadata__"] = {key: note for key, note in notes.items() if not key.startswith("fusebox.xxh3")}
+    rows = sum(name != "__metadata__" for name in header) // 2  # two moments for each parameter
+    scales = struct.pack(f"<{3 * rows}f", *[scale] * (3 * rows))
+    place = [len(values), len(values) + len(scales)]
+    header["fusebox.scales"] = {"dtype": "F32", "shape": [rows, 3], "data_offsets": place}
+    data = text(header).encode()
+    return struct.pack("<Q", len(data)) + data + values + scales
+
+
 def make_checkpoints(build):
     """Folders that ./train saved; those of other families without a state. Returns a run's options."""
     with tempfile.TemporaryDirectory() as place:
@@ -312,7 +326,10 @@ def make_checkpoints(build):
         gpt2 = run("gpt2", "--model=gpt2-nano", "--data=d.bin")
         last = {name: data for name, data in gpt2.items() if "step-00000002" in name}
         write("checkpoint", "gpt2", pack(last))
-        write("checkpoint", "damaged", pack(last | {"step-00000002/training_state.safetensors": b"x"}))
+        state = "step-00000002/training_state.safetensors"
+        for name, scale in {"scales": 0.5, "scales-bad": 3}.items():
+            write("checkpoint", name, pack(last | {state: with_scales(last[state], scale)}))
+        write("checkpoint", "damaged", pack(last | {state: b"x"}))
 
         def other(name, *more, **changes):
             files = run(name, "--steps=1", *more)
