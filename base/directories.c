@@ -114,6 +114,11 @@ char *path_in_cache(const char *name, bool make) {
     char *path = status ? NULL : path_join(folder, name);
     memory_free(folder);
     status_free(status);
+    struct stat about;
+    if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
+        memory_free(path); // a pipe has perhaps no other end, and would be waited for
+        return NULL;
+    }
     return path;
 }
 

@@ -37,7 +37,7 @@ CHECKED Status directory_stage(const char *target, char **stage);
 CHECKED Status directory_publish(const char *stage, const char *target);
 
 /* The path of a file in the user's cache, $XDG_CACHE_HOME/fusebox or ~/.cache/fusebox. The caller frees
- * it. `make` creates the folder. NULL if there is no cache folder. */
+ * it. `make` creates the folder. NULL if there is no cache folder, or a pipe or a device bears the name. */
 char *path_in_cache(const char *name, bool make);
 
 __END_DECLS

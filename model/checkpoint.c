@@ -42,10 +42,19 @@ static Status write_tensors(Ctx *ctx, const Parameters *parameters, const Traini
     return state ? training_state_save(ctx, state_name, parameters, state) : OK;
 }
 
+/* Where the config has none the tokenizer's is written: a run that resumes reads it from config.json, and its
+ * folder must hold the files of a run that was never interrupted. */
+static Status write_end_tokens(const char *folder, const Config *config, const Tokenizer *tokenizer) {
+    EndTokens ends = config->ends;
+    const int32_t end = tokenizer ? tokenizer_end_of_text(tokenizer) : -1;
+    if (config->architecture->end_tokens && !ends.count && end >= 0) ends = (EndTokens){{end}, 1};
+    return end_tokens_write(folder, &ends);
+}
+
 /* All of the folder but its tensors. */
 static Status write_description(const char *folder, const Config *config, const Tokenizer *tokenizer) {
     TRY(write_config(folder, config, tokenizer));
-    TRY(end_tokens_write(folder, &config->ends));
+    TRY(write_end_tokens(folder, config, tokenizer));
     if (tokenizer) TRY(tokenizer_save(tokenizer, folder));
     return config->architecture->patches ? processor_write(folder, &config->processor) : OK;
 }

@@ -1,13 +1,13 @@
 /* checkpoint: a model as a Hugging Face folder, and the state needed to resume training.
  *
- * config.json                     the Config (model/config_file.h) model.safetensors               fp32
- * weights, the master weights if there are any, in the family's
- *                                   names and layouts (model/architectures.h); tables without the padding
- *                                   of the vocabulary; a tied head only once
- * generation_config.json          the tokens that end a text, if the family names them the tokenizer's
- * files           (data/tokenizer.h) training_state.safetensors      moments "m.<parameter>",
- * "v.<parameter>" in their dtype (fp32 or bf16)
- *                                   and memory layout; the TrainingState as metadata
+ *     config.json                  the Config (model/config_file.h)
+ *     model.safetensors            fp32 weights, the master weights if there are any, in the family's names
+ *                                  and layouts (model/architectures.h); tables without the padding of the
+ *                                  vocabulary; a tied head only once
+ *     generation_config.json       the tokens that end a text, if the family names them
+ *     the tokenizer's files        (data/tokenizer.h)
+ *     training_state.safetensors   moments "m.<parameter>", "v.<parameter>" in their dtype (fp32 or bf16) and
+ *                                  memory layout; the TrainingState as metadata
  *
  * A folder is published atomically: if killed at any time, its name leads to the old or to the new folder.
  * In addition to the weights, saving and loading need host memory for the largest matrix and about 16 MiB. */

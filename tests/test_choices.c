@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* An empty cache of the test's own. */
@@ -54,6 +55,26 @@ static void write_cache(const char *name, const char *text) {
     fputs(text, file);
     fclose(file);
     memory_free(path);
+}
+
+/* It would be waited for, for ever, once it is written to. */
+static void a_pipe_keeps_nothing(void **state) {
+    (void)state;
+    const int64_t key[] = {1};
+    const KeptChoice choice = {.fingerprint = 1, .microseconds = 1};
+    KeptChoice found;
+    char *path = path_in_cache("pipe.txt", true), *peaks = path_in_cache("peaks.json", true);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(mkfifo(peaks, 0600), 0);
+    alarm(60);
+    assert_false(choice_keep("pipe.txt", key, 1, &choice));
+    assert_false(choice_find("pipe.txt", key, 1, &found));
+    assert_null(path_in_cache("peaks.json", true)); // nothing is written then
+    alarm(0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(peaks), 0);
+    memory_free(path);
+    memory_free(peaks);
 }
 
 static void damaged_lines_choose_nothing(void **state) {
@@ -256,6 +277,7 @@ static void untimed_onednn_multiplies(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(choices_are_found_again, enter_cache, leave_cache),
+        cmocka_unit_test_setup_teardown(a_pipe_keeps_nothing, enter_cache, leave_cache),
         cmocka_unit_test_setup_teardown(damaged_lines_choose_nothing, enter_cache, leave_cache),
         cmocka_unit_test_setup_teardown(nothing_is_timed_unless_wanted, enter_cache, leave_cache),
         cmocka_unit_test_setup_teardown(one_process_chooses_at_a_time, enter_cache, leave_cache),

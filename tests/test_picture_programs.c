@@ -109,18 +109,20 @@ static void passes_over_broken_pictures(void **state) {
 static void names_of_classes_are_compared(void **state) {
     const char *again =
         "train --model=named --batch=4 --device=cpu --peaks=0 --steps=1 --val-every=0 --data=";
-    program_succeeds(*state, "mkdir other && cp -r data/classa other/first && cp -r data/classb other/second "
-                             "&& cp -r data/classc other/third");
+    program_succeeds(
+        *state,
+        "mkdir other && cp -r data/classa other/first$(printf '\\033') && cp -r data/classb other/second "
+        "&& cp -r data/classc other/third");
     program_succeeds(*state, VIT " --steps=1 --val-every=0 --quiet --out=named");
     const Ran *ran = program_succeeds(*state, "%sother", again);
-    expect_text(ran->error, "\"first\" of --data is the model's \"classa\"");
+    expect_text(ran->error, "\"first?\" of --data is the model's \"classa\"");
     ran = program_succeeds(*state, "%sdata", again);
     assert_null(strstr(ran->error, "by their order"));
     program_succeeds(*state, "%sother --new-head --out=anew --quiet", again);
     ran = program_succeeds(*state, "infer --model=anew --device=cpu --classify=data/classa/0.png");
     expect_text(ran->output, "third");
     ran = program_succeeds(*state, "infer --model=anew --device=cpu --eval=data");
-    expect_text(ran->error, "\"classa\" of --eval is the model's \"first\"");
+    expect_text(ran->error, "\"classa\" of --eval is the model's \"first?\"");
     ran = program_succeeds(*state, "infer --model=anew --device=cpu --eval=other");
     assert_null(strstr(ran->error, "by their order"));
 }
