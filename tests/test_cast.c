@@ -147,6 +147,105 @@ static void check_casts(const Variant *variant) {
     }
 }
 
+/* ---- a given scale, what was seen, sums ---- */
+
+/* `given` times the largest magnitude is below 448 where `clips` is false, and above it where it is true. */
+typedef struct {
+    int64_t rows, width;
+    bool bytes, sums, clips;
+    double seen; // the largest magnitude so far, in units of this tensor's
+} GivenCase;
+
+static const GivenCase given_cases[] = {
+    {16, 16, true, true, false, 0},   {48, 80, true, true, true, 0},    {144, 272, true, true, false, 2},
+    {256, 128, true, false, true, 2}, {33, 64, true, true, true, 0.5},  {7, 13, true, true, false, 0.5},
+    {16, 48, false, false, false, 0}, {5, 13, false, false, true, 0.5},
+};
+enum { GIVEN_CASES = sizeof given_cases / sizeof *given_cases };
+enum { IN_X, IN_GIVEN, IN_SEEN, IN_SUMS, GIVEN_INPUTS };
+enum { OUT_SCALE, OUT_VALUES, OUT_T, OUT_SEEN, OUT_SUMS, GIVEN_OUTPUTS };
+
+static void run_given(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const GivenCase *c = what;
+    const Dtype dtype = rig->ctx.dtype, wide = wide_dtype(&rig->ctx);
+    const Shape shape = shape2(c->rows, c->width), none = {0};
+    const Cast cast = {.x = rig_put(rig, "x", dtype, shape, in[IN_X]),
+                       .y = rig_blank(rig, "y", E4M3, c->bytes ? shape : none),
+                       .t = rig_blank(rig, "t", E4M3, c->bytes ? shape2(c->width, c->rows) : none),
+                       .scale = rig_blank(rig, "scale", F32, shape1(1)),
+                       .rounded = rig_blank(rig, "rounded", dtype, c->bytes ? none : shape),
+                       .given = rig_put(rig, "given", F32, shape1(1), in[IN_GIVEN]),
+                       .seen = rig_put(rig, "seen", wide, shape1(CAST_SEEN), in[IN_SEEN]),
+                       .sums = rig_put(rig, "sums", wide, c->sums ? shape1(c->width) : none, in[IN_SUMS])};
+    expect_ok(cast_forward(&rig->ctx, &cast));
+    rig_get(rig, cast.scale, out[OUT_SCALE]);
+    rig_get(rig, cast.seen, out[OUT_SEEN]);
+    if (c->sums) rig_get(rig, cast.sums, out[OUT_SUMS]);
+    if (c->bytes) {
+        get_bytes(rig, cast.y, out[OUT_VALUES]);
+        get_bytes(rig, cast.t, out[OUT_T]);
+    } else {
+        rig_get(rig, cast.rounded, out[OUT_VALUES]);
+    }
+}
+
+static double largest(const double *x, int64_t count) {
+    double most = 0;
+    for (int64_t i = 0; i < count; i++) most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/* Rows one after the other, and how large an error any order of them may make. */
+static void check_sums(const Variant *variant, const GivenCase *c, double *const *in, const double *got) {
+    double *want = zeros(c->width), *bound = zeros(c->width);
+    for (int64_t column = 0; column < c->width; column++) {
+        double size = fabs(in[IN_SUMS][column]);
+        want[column] = in[IN_SUMS][column];
+        for (int64_t i = column; i < c->rows * c->width; i += c->width) {
+            want[column] += in[IN_X][i];
+            size += fabs(in[IN_X][i]);
+        }
+        bound[column] = sum_error(units_of(variant).wide, c->rows + 1) * size;
+    }
+    expect_close(got, want, bound, c->width, "%s: sums of %lld rows", variant->name, (long long)c->rows);
+}
+
+static void check_given(const Variant *variant, const GivenCase *c) {
+    const int64_t count = c->rows * c->width;
+    const Dtype wide = variant->dtype == BF16 ? F32 : variant->dtype;
+    double *x = normals(count, 1, variant->dtype), most = largest(x, count);
+    double given = (c->clips ? 4 : 0.5) / inverse_scale(x, count);
+    double seen[CAST_SEEN] = {rounded(wide, c->seen * most), 0};
+    double *in[GIVEN_INPUTS] = {x, &given, seen, normals(c->width, 1, wide)};
+    double *got[GIVEN_OUTPUTS], *want[GIVEN_OUTPUTS];
+    const int64_t counts[GIVEN_OUTPUTS] = {1, count, count, CAST_SEEN, c->width};
+    for (int o = 0; o < GIVEN_OUTPUTS; o++) got[o] = zeros(counts[o]), want[o] = zeros(counts[o]);
+    want[OUT_SCALE][0] = 1 / given;
+    want[OUT_SEEN][0] = fmax(seen[0], most);
+    want[OUT_SEEN][1] = c->clips;
+    for (int64_t i = 0; i < count; i++) {
+        const int code = nearest_code(x[i] * given); // of what is beyond 448 the nearest is 448
+        want[OUT_VALUES][i] = c->bytes ? code : code_value(code) / given;
+        if (c->bytes) want[OUT_T][i % c->width * c->rows + i / c->width] = code;
+    }
+    rig_run(variant, run_given, c, in, got);
+    expect_equal(got[OUT_SCALE], want[OUT_SCALE], 1, "scale");
+    expect_equal(got[OUT_VALUES], want[OUT_VALUES], count, c->bytes ? "y" : "rounded");
+    expect_equal(got[OUT_T], want[OUT_T], count, "t");
+    expect_equal(got[OUT_SEEN], want[OUT_SEEN], CAST_SEEN, "seen");
+    if (c->sums) check_sums(variant, c, in, got[OUT_SUMS]);
+}
+
+static void specification_casts_by_a_given_scale(void **state) {
+    (void)state;
+    for (int i = 0; i < GIVEN_CASES; i++) check_given(&specification, &given_cases[i]);
+}
+
+static void forms_cast_by_a_given_scale(void **state) {
+    const Variant *variant = test_variant(state, OP_CAST);
+    for (int i = 0; i < GIVEN_CASES; i++) check_given(variant, &given_cases[i]);
+}
+
 static void specification_casts(void **state) {
     (void)state;
     check_casts(&specification);
@@ -361,6 +460,8 @@ int main(void) {
         ONCE(a_scale_is_the_largest_that_fits),
         ONCE(specification_casts),
         ON_EACH_VARIANT(forms_cast),
+        ONCE(specification_casts_by_a_given_scale),
+        ON_EACH_VARIANT(forms_cast_by_a_given_scale),
         ON_EACH_VARIANT(what_is_not_finite_stays_seen),
         ONCE(specification_multiplies_rounded_operands),
         ON_EACH_VARIANT(forms_multiply_rounded_operands),

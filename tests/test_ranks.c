@@ -91,6 +91,17 @@ static void test_pairs(void **state) {
                             "--data=source.txt,target.txt --tokenizer=tokenizer --dropout=0.1 --val-every=2");
 }
 
+/* Ranks agree on the scales of products in 8 bits, which are part of the state that a checkpoint holds. */
+static void test_fp8(void **state) {
+    needs_mpi(*state);
+    program_succeeds(*state,
+                     "train " SMALL "--accum=2 --steps=4 --fused=1,fp8 --out=one8 --log=one8.jsonl -q");
+    program_succeeds(*state,
+                     MPIRUN "-n 2 train " SMALL "--steps=4 --fused=1,fp8 --out=many8 --log=many8.jsonl -q");
+    assert_string_equal(log_numbers(*state, "one8.jsonl", 0), log_numbers(*state, "many8.jsonl", 0));
+    expect_same_step(*state, "one8", "many8", 4);
+}
+
 /* Several micro-batches a rank: rank by rank, which is an order of its own, in either form. */
 static void test_micro_batches(void **state) {
     needs_mpi(*state);
@@ -269,11 +280,17 @@ static void test_wrong_starts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoder),       cmocka_unit_test(test_decoder_on_four),
-        cmocka_unit_test(test_masked_tokens), cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_resume),        cmocka_unit_test(test_resume_elsewhere),
-        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_decoder),
+        cmocka_unit_test(test_decoder_on_four),
+        cmocka_unit_test(test_masked_tokens),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_fp8),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_elsewhere),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_kill),
         cmocka_unit_test(test_wrong_starts),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);

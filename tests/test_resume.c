@@ -70,6 +70,16 @@ static void test_resume_bf16_naive(void **state) {
     expect_resumes(*state, "bf16-naive", "--fused=0 --dtype=bf16");
 }
 
+/* The scales of products in 8 bits are those of the step before: a checkpoint holds them. */
+static void test_resume_fp8(void **state) {
+    expect_resumes(*state, "fp8", "--fused=1,fp8 --accum=2");
+}
+
+static void test_resume_cuda_fp8(void **state) {
+    program_needs_gpu(*state);
+    expect_resumes(*state, "cuda-fp8", "--device=cuda --dtype=bf16 --fused=1,fp8 --accum=2");
+}
+
 static void test_resume_cuda_narrow(void **state) {
     program_needs_gpu(*state);
     expect_resumes(*state, "cuda-narrow", "--device=cuda --dtype=bf16 --fused=1 --optimizer-dtype=bf16");
@@ -399,6 +409,8 @@ int main(void) {
         cmocka_unit_test(test_resume_narrow_naive),
         cmocka_unit_test(test_resume_bf16),
         cmocka_unit_test(test_resume_bf16_naive),
+        cmocka_unit_test(test_resume_fp8),
+        cmocka_unit_test(test_resume_cuda_fp8),
         cmocka_unit_test(test_resume_cuda_narrow),
         cmocka_unit_test(test_resume_cuda_fused),
         cmocka_unit_test(test_resume_cuda_naive),
