@@ -171,6 +171,12 @@ void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT], const Tensor *t
                                .arena = (ArenaKind)i,
                                .used = arenas[i].used,
                                .record = r->depth ? r->open[r->depth - 1] : -1};
+        const size_t begin = arenas[i].count ? arenas[i].entries[arenas[i].count - 1].offset : 0;
+        if (!first && taken && begin < r->used[i]) { // something was given back before this was taken
+            sample.used = begin;
+            add_memory(r, &sample);
+            sample.used = arenas[i].used;
+        }
         if (taken) sample.data = taken->data;
         if (taken) sample.bytes = tensor_bytes(*taken);
         r->used[i] = arenas[i].used;

@@ -15,7 +15,7 @@ void tables_make(const Figures *f, unsigned names, Tables *all) {
     Table *next = all->tables;
     *all = (Tables){0};
     if (t->count) *next++ = table_operations(t, names);
-    if (t->count && names & NAMES_TORCH) *next++ = table_operations_by_shape(t);
+    if (t->count && names & NAMES_TORCH) *next++ = table_operations_by_shape(t, names);
     if (t->count) *next++ = table_operators(t);
     if (t->count) *next++ = table_overview(t);
     if (t->count) *next++ = table_model(t);

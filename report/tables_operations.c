@@ -14,6 +14,7 @@
 typedef struct {
     const char *name, *shapes; // the trace's of names
     double calls, self_cpu, cpu, self_device, device, self_memory, memory;
+    bool on_device; // the device's own row: its time is also that of the operators which launched it
 } OperationSum;
 
 typedef struct {
@@ -22,6 +23,7 @@ typedef struct {
     int64_t count, room;
     double *taken, *taken_below; // (events) bytes of arenas taken for it; with all that is below it
     bool torch, by_shape;        // by_shape: a row for each name and shapes
+    bool kernels, full;          // PyTorch's rows of the device's events, and with their full names
 } Operations;
 
 static OperationSum *row_of(Operations *o, const char *name, const char *shapes) {
@@ -86,22 +88,33 @@ static void sum_event(const Trace *t, int64_t event, Operations *o) {
         row_around(t, e->parent, o)->self_cpu -= (double)trace_length(e);
 }
 
+static void sum_kernel(const TraceEvent *e, Operations *o) {
+    char name[TORCH_NAME_BYTES];
+    torch_device_row(e, o->full, name);
+    OperationSum *row = row_of(o, name, "");
+    row->on_device = true;
+    row->calls += 1;
+    row->device += (double)trace_length(e);
+    row->self_device += (double)trace_length(e);
+}
+
 static void sum_events(const Trace *t, Operations *o) {
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
         bool call = e->kind == TRACE_RUNTIME;
+        if (o->kernels && trace_in_step(e) && trace_on_device(e)) sum_kernel(e, o);
         if (trace_in_step(e) && !trace_on_device(e) && (!call || o->torch)) sum_event(t, i, o);
     }
 }
 
-/* What was taken from arenas for each event; what was given back is not counted against it. */
+/* What was taken from arenas for each event. In PyTorch's table what was given back meanwhile is subtracted. */
 static void sum_memory(const Trace *t, Operations *o) {
     int64_t held[MEMORY_CLASS_COUNT] = {0};
     bool seen[MEMORY_CLASS_COUNT] = {false};
     for (int64_t i = 0; i < t->memory_count; i++) {
         const TraceMemory *m = &t->memory[i];
         int64_t more = m->bytes - held[m->class_];
-        if (m->event >= 0 && more > 0 && seen[m->class_]) o->taken[m->event] += (double)more;
+        if (m->event >= 0 && (more > 0 || o->torch) && seen[m->class_]) o->taken[m->event] += (double)more;
         held[m->class_] = m->bytes;
         seen[m->class_] = true;
     }
@@ -191,25 +204,32 @@ static void fill_operations(const Trace *t, Operations *o, Table *table) {
     for (int64_t i = 0; i < o->count; i++) {
         add_row(t, &o->rows[i], steps, device, table);
         self += o->rows[i].self_cpu;
-        self_device += o->rows[i].self_device;
+        if (!o->rows[i].on_device) self_device += o->rows[i].self_device;
     }
     bool host_only = o->torch && t->run.source == SOURCE_CLOCK;
     table_arrange(table, &(TableView){.sort = host_only ? "self_cpu_ns" : "self_device_ns"});
-    if (host_only)
-        table_note(table, "Self CPU time total: %s; of %lld steps", in_words(CELL_TIME, self).text,
-                   (long long)t->run.steps);
-    else
-        table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps",
-                   in_words(CELL_TIME, self).text, o->torch ? "CUDA" : "device",
-                   in_words(CELL_TIME, self_device).text, (long long)t->run.steps);
-    table_note(table,
-               "Memory: for what the operation was the first to fill, taken while it ran or right before");
+    table_note(table, "Self CPU time total: %s", in_words(CELL_TIME, self).text);
+    if (!host_only)
+        table_note(table, "Self %s time total: %s", o->torch ? "CUDA" : "device",
+                   in_words(CELL_TIME, self_device).text);
+    table_note(
+        table, "Of %lld recorded steps.%s", (long long)t->run.steps,
+        o->kernels
+            ? " A kernel's time is also that of the operator which launched it; the total counts it once."
+            : "");
+    table_note(
+        table,
+        o->torch
+            ? "Memory: what was taken for what the operation was the first to fill, less what was given "
+              "back while nothing inside it ran"
+            : "Memory: for what the operation was the first to fill, taken while it ran or right before");
 }
 
 /* What a table of operations is to be. */
 typedef struct {
     bool torch, by_shape;
-    bool whole; // with the columns of a device where there is none
+    bool whole; // with the columns of a device where there is none, but without rows of kernels
+    bool full;  // with kernels' full names
 } OperationsView;
 
 static Table make_operations(const Trace *t, OperationsView view) {
@@ -219,7 +239,9 @@ static Table make_operations(const Trace *t, OperationsView view) {
                     .taken = memory_array(room, sizeof(double)),
                     .taken_below = memory_array(room, sizeof(double)),
                     .torch = torch,
-                    .by_shape = by_shape};
+                    .by_shape = by_shape,
+                    .kernels = torch && !view.whole && t->run.source == SOURCE_CUPTI,
+                    .full = view.full};
     const char *key = by_shape ? "operations_by_shape" : "operations",
                *title = by_shape ? "Operations by the shapes of their inputs" : "Operations";
     bool host_only = t->run.source == SOURCE_CLOCK && !view.whole;
@@ -236,11 +258,11 @@ static Table make_operations(const Trace *t, OperationsView view) {
 }
 
 Table table_operations(const Trace *t, unsigned names) {
-    return make_operations(t, (OperationsView){.torch = names & NAMES_TORCH});
+    return make_operations(t, (OperationsView){.torch = names & NAMES_TORCH, .full = names & NAMES_FULL});
 }
 
-Table table_operations_by_shape(const Trace *t) {
-    return make_operations(t, (OperationsView){.torch = true, .by_shape = true});
+Table table_operations_by_shape(const Trace *t, unsigned names) {
+    return make_operations(t, (OperationsView){.torch = true, .by_shape = true, .full = names & NAMES_FULL});
 }
 
 Table table_torch(const Trace *t) {

@@ -138,9 +138,75 @@ static void test_torch_parts(void **state) {
     trace_close(t);
 }
 
+/* On a GPU: an operator, the call in it that launches a kernel, and the kernel. */
+static int64_t add_launch(Trace *t, int64_t begin, int64_t step) {
+    int64_t product = add(t, TRACE_PRIMITIVE, "product", begin, begin + 10, step),
+            call = add(t, TRACE_RUNTIME, "cudaLaunchKernel", begin + 2, begin + 6, product),
+            kernel = add(t, TRACE_KERNEL, "volta_sgemm_128x64_tn", begin + 8, begin + 38, product);
+    t->events[product].torch = trace_name(t, "aten::mm");
+    t->events[kernel].thread = -1;
+    t->events[kernel].stream = 0;
+    t->events[kernel].launch = call;
+    return product;
+}
+
+/* Kernels, copies and calls of the runtime are rows, as in the tables that PyTorch's users publish. */
+static void test_torch_kernels(void **state) {
+    (void)state;
+    Tables tables;
+    Trace *t = trace_open();
+    t->run.source = SOURCE_CUPTI;
+    t->run.steps = 1;
+    int64_t step = add(t, TRACE_STEP, "model_inference", 0, 200, -1);
+    t->events[step].own = true;
+    (void)add_launch(t, 10, step);
+    (void)add_launch(t, 60, step);
+    int64_t copy = add(t, TRACE_COPY, "copy", 120, 140, step);
+    t->events[copy].copy = (CopyShape){COPY_HOST_TO_DEVICE, HOST_MEMORY_PINNED, 64};
+    expect_ok(trace_finish(t));
+    expect_ok(tables_of_trace(t, NAMES_TORCH, &tables));
+    const Table *rows = tables_find(&tables, "operations");
+    int64_t kernel = find_row(rows, "volta_sgemm_128x64_tn"), call = find_row(rows, "cudaLaunchKernel"),
+            product = find_row(rows, "aten::mm");
+    assert_true(cell(rows, kernel, "calls") == 2 && cell(rows, kernel, "self_device_ns") == 60 &&
+                cell(rows, kernel, "self_cpu_ns") == 0);
+    assert_true(cell(rows, call, "calls") == 2 && cell(rows, call, "self_cpu_ns") == 8);
+    assert_true(cell(rows, product, "self_device_ns") == 60 && cell(rows, product, "self_cpu_ns") == 12);
+    assert_true(cell(rows, find_row(rows, "Memcpy HtoD (Pinned -> Device)"), "device_ns") == 20);
+    assert_true(cell(rows, find_row(rows, "model_inference"), "calls") == 1);
+    assert_string_equal(rows->notes[0], "Self CPU time total: 0.200 us");  // a line each
+    assert_string_equal(rows->notes[1], "Self CUDA time total: 0.080 us"); // kernels once
+    tables_free(&tables);
+    trace_close(t);
+}
+
+/* What an operator gives back is subtracted, so that its memory can be negative. */
+static void test_torch_memory(void **state) {
+    (void)state;
+    Tables tables;
+    Trace *t = trace_open();
+    int64_t step = add(t, TRACE_STEP, "step", 0, 100, -1), ends[2];
+    for (int i = 0; i < 2; i++) {
+        ends[i] = add(t, TRACE_PRIMITIVE, "part", 10 + 40 * i, 40 + 40 * i, step);
+        t->events[ends[i]].torch = trace_name(t, i ? "aten::sum" : "aten::mm");
+    }
+    trace_add_memory(t, (TraceMemory){0, MEMORY_SCRATCH, 1024, -1});
+    trace_add_memory(t, (TraceMemory){20, MEMORY_SCRATCH, 4096, ends[0]});
+    trace_add_memory(t, (TraceMemory){60, MEMORY_SCRATCH, 1024, ends[1]});
+    expect_ok(trace_finish(t));
+    expect_ok(tables_of_trace(t, NAMES_TORCH, &tables));
+    const Table *rows = tables_find(&tables, "operations");
+    assert_true(cell(rows, find_row(rows, "aten::mm"), "self_cpu_memory_bytes") == 3072);
+    assert_true(cell(rows, find_row(rows, "aten::sum"), "self_cpu_memory_bytes") == -3072);
+    assert_true(cell(rows, find_row(rows, "ProfilerStep*"), "cpu_memory_bytes") == 0);
+    tables_free(&tables);
+    trace_close(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torch_names), cmocka_unit_test(test_torch_names_fused),
-        cmocka_unit_test(test_torch_shapes), cmocka_unit_test(test_torch_parts)};
+        cmocka_unit_test(test_torch_names),   cmocka_unit_test(test_torch_names_fused),
+        cmocka_unit_test(test_torch_shapes),  cmocka_unit_test(test_torch_parts),
+        cmocka_unit_test(test_torch_kernels), cmocka_unit_test(test_torch_memory)};
     return cmocka_run_group_tests(tests, traced_setup, traced_teardown);
 }
