@@ -77,7 +77,7 @@ Status window_parse(const char *text, Window *window) {
 /* The end of the timed pass behind a segment. */
 static int64_t timed_end(const Window *w, int64_t i) {
     const WindowSegment *s = &w->segments[i];
-    int64_t end = s->end + (s->end - s->begin);
+    int64_t end = w->untimed ? s->end : s->end + (s->end - s->begin);
     return i + 1 < w->count && w->segments[i + 1].ready < end ? w->segments[i + 1].ready : end;
 }
 

@@ -24,6 +24,7 @@ enum { WINDOW_SEGMENTS = 1000 }; // at most
 typedef struct {
     WindowSegment segments[WINDOW_SEGMENTS]; // (count) in order
     int64_t count;
+    bool untimed;    // no pass with tracing off follows a segment
     bool from_start; // steps count from the first of this process; else as the run counts them, from 1
 } Window;
 

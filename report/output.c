@@ -9,7 +9,10 @@
 #include "report/print.h"
 #include "report/text_file.h"
 
+#include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { FILE_NAME_BYTES = 256 };
 
@@ -47,10 +50,28 @@ static Status write_report(const Bundle *bundle, const char *folder, const Profi
     return text_file_save(&text, folder, name);
 }
 
+/* "gpt2_naive_trace_bs8_seq128.json", as guides to PyTorch's profiler call it; what is no part of a file's name
+ * becomes "-", and "(changed)" behind a model's is left out. A sweep's suffix has the sizes already. */
+static void trace_name_of(const TraceRun *run, const char *label, const char *suffix,
+                          char name[FILE_NAME_BYTES]) {
+    char sizes[64] = "";
+    if (!suffix || strncmp(suffix, "_bs", 3) != 0)
+        snprintf(sizes, sizeof sizes, "_bs%" PRId64 "_seq%" PRId64, run->batch, run->seq);
+    snprintf(name, FILE_NAME_BYTES, "%.*s%s%s_trace%s%s.json", (int)strcspn(run->model, " "), run->model,
+             label ? "_" : "", label ? label : "", sizes, suffix ? suffix : "");
+    for (char *at = name; *at; at++)
+        if (!isalnum((unsigned char)*at) && !strchr("._-", *at)) *at = '-';
+}
+
 static Status write_traces(const Profile *profile, const char *folder, const ProfileOptions *options) {
     for (int i = 0; i < profile->count; i++) {
-        char *path = named(folder, "trace", profile->count > 1 ? profile->paths[i].label : NULL, options,
-                           options->compress ? ".json.gz" : ".json");
+        const char *label = profile->count > 1 ? profile->paths[i].label : NULL;
+        char name[FILE_NAME_BYTES];
+        if (options->trace && *options->trace)
+            file_name("trace", label, options, strchr(options->trace, '.'), name);
+        else
+            trace_name_of(&profile->paths[i].trace->run, label, options->suffix, name);
+        char *path = path_join(folder, name);
         Status status = chrome_write(profile->paths[i].trace, path);
         memory_free(path);
         if (status) return status;

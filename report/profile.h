@@ -21,7 +21,7 @@ typedef struct {
 /* How it is made, written and printed. All zero: everything, with the plain names. */
 typedef struct {
     const char *suffix; // of the files' names: "_bs8_seq128"; NULL: none
-    bool compress;      // the trace file: trace.json.gz
+    const char *trace;  // name of the trace file, "trace.json.gz"; NULL or "": of the model and its sizes
     bool questions;     // print the answers in place of the tables
     unsigned names;     // NAMES_TORCH, NAMES_FULL: of the tables
     TableView view;     // of the tables; its limit is the terminal's alone, files have every row

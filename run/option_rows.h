@@ -45,7 +45,7 @@
 /* Of a member ProfilingOptions profiling. */
 #define PROFILING_ROWS                                                                                       \
     {TEXT("profile", "WINDOW", profiling.window), .bare = "3,0,1,5,1",                                       \
-     .doc = "trace these steps: [a,b) or skip,closed,ready,record,repeat"},                                  \
+     .doc = "trace these steps, counted from 1: [a,b) or skip,closed,ready,record,repeat"},                                  \
     {FLAG("profile-graphs", profiling.graphs),                                                               \
      .doc = "with --profile: run steps as CUDA graphs, not kernel by kernel"},                               \
     {FLAG("profile-apart", profiling.apart),                                                                 \
@@ -54,7 +54,11 @@
      .doc = "with --profile: measure how long kernels wait to be submitted"},                                \
     {TEXT("profile-out", "FOLDER", profiling.out), .doc = "write the profile's files there"},                \
     {TEXT("profile-trace", "NAME", profiling.trace),                                                         \
-     .doc = "name of the trace there; .gz compresses it"},                                                   \
+     .doc = "name of the trace there, trace.json.gz", .default_text = "MODEL_trace_bsN_seqM.json"},        \
+    {TEXT("profile-name", "NAME", profiling.range),                                                          \
+     .doc = "name of the range that a recorded step is, as model_inference"},                                \
+    {FLAG("skip-benchmark", profiling.skip_benchmark),                                                       \
+     .doc = "with --profile: no steps are timed with tracing off"},                                          \
     {CHOICE("report", "brief|tables|questions", profiling.report), .doc = "what the profile prints"},        \
     {FLAG("sweep", profiling.sweep),                                                                         \
      .doc = "profile each pair of --batch-sizes and --seq-lens"},                                           \

@@ -122,7 +122,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .cores = cores_read(),
                      .graphs = ctx->graphs};
     const CollectorOptions collector = collector_options(options);
-    Status status = window_parse(options->window, &p->window);
+    Status status = profiling_options_window(options, &p->window);
     if (!status) status = profiling_options_folder(options);
     if (!status) p->collector = collector_open(ctx->device, &collector);
     if (status) {
@@ -228,6 +228,15 @@ static void record_read_ahead(const Profiling *p) {
                        &(RecordReading){ahead[i].worker, ahead[i].begun, ahead[i].done});
 }
 
+/* Each recorded step becomes a range of the user's, with this name. */
+static void name_steps(Trace *t, const char *name) {
+    for (int64_t i = 0; i < t->count && *name; i++) {
+        if (t->events[i].kind != TRACE_STEP) continue;
+        t->events[i].name = trace_name(t, name);
+        t->events[i].own = true;
+    }
+}
+
 /* The recorded steps become a trace. */
 static Status take_trace(Profiling *p, Ctx *ctx) {
     const WindowSegment *s = segment_of(p);
@@ -242,7 +251,9 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
     record_read_ahead(p);
     if (p->recording) TRY(collector_end(p->collector));
     p->recording = false;
-    return collector_trace(p->collector, &run, ctx->arenas, &p->trace);
+    TRY(collector_trace(p->collector, &run, ctx->arenas, &p->trace));
+    name_steps(p->trace, p->options->range);
+    return OK;
 }
 
 static Status write_report(Profiling *p, FILE *file) {

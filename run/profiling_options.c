@@ -2,7 +2,6 @@
 
 #include "base/directories.h"
 #include "report/tables.h"
-#include "profile/window.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,9 +15,15 @@ void profiling_options_resolve(const OptionSet *set, ProfilingOptions *o) {
     if (o->sweep && !*o->window) o->window = "2,0,1,5,1";
 }
 
+Status profiling_options_window(const ProfilingOptions *o, Window *window) {
+    TRY(window_parse(o->window, window));
+    window->untimed = o->skip_benchmark;
+    return OK;
+}
+
 Status profiling_options_steps(const ProfilingOptions *o, int64_t *steps) {
     Window window;
-    TRY(window_parse(o->window, &window));
+    TRY(profiling_options_window(o, &window));
     *steps = window_last(&window);
     return OK;
 }
@@ -33,9 +38,9 @@ Status profiling_options_folder(const ProfilingOptions *o) {
 Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *compute, const OptionSet *set,
                                int64_t steps) {
     static const char *const others[] = {
-        "profile-out",   "profile-trace", "profile-graphs", "profile-latency",
-        "profile-apart", "report",        "timer-only",     "sort",
-        "limit",         "unit",          "full-names",     "torch-compat"};
+        "profile-out", "profile-trace", "profile-graphs", "profile-latency", "profile-apart",
+        "report",      "timer-only",    "sort",           "limit",           "unit",
+        "full-names",  "torch-compat",  "profile-name",   "skip-benchmark"};
     if (o->graphs && !compute->graphs)
         return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
     if (o->graphs && o->latency)
@@ -45,6 +50,7 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(option_needs(set, others[i], *o->window, "--profile"));
     TRY(option_needs(set, "profile-trace", *o->out, "--profile-out"));
+    TRY(options_exclude(set, "timer-only", "skip-benchmark"));
     TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so there is nothing to write
     TRY(options_exclude(set, "timer-only", "profile-graphs"));
     TRY(options_exclude(set, "timer-only", "profile-latency"));
@@ -56,7 +62,7 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
         return fail(ERROR_USAGE,
                     "--profile= is empty; --profile traces a few steps, --profile=[10,20) steps 10 to 19");
     if (!*o->window) return OK;
-    if (strcmp(o->trace, "trace.json") != 0 && strcmp(o->trace, "trace.json.gz") != 0)
+    if (*o->trace && strcmp(o->trace, "trace.json") != 0 && strcmp(o->trace, "trace.json.gz") != 0)
         return fail(ERROR_USAGE, "--profile-trace=%.100s: expected trace.json or trace.json.gz", o->trace);
     Window window;
     TRY(window_parse(o->window, &window));

@@ -3,30 +3,36 @@
 
 #include "run/compute_options.h"
 #include "report/table.h"
+#include "profile/window.h"
 
 typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
 
 typedef struct {
     const char *window; // for window_parse; "": no profile
     const char *out;    // folder for the report's files; "": none
-    const char *trace;  // name of the trace file there
+    const char *trace;  // name of the trace file there; "": of the model and its sizes
+    const char *range;  // name of a recorded step; "": of none
     ProfilingReport report;
-    bool sweep;       // of several sizes, side by side
-    bool timer_only;  // time steps, trace nothing
-    bool graphs;      // trace steps as they are launched without a profile: as CUDA graphs
-    bool apart;       // let the device rest before each primitive
-    bool latency;     // ask how long launches wait on their way to the device
-    const char *sort; // key of a column; "": as each table is
-    int64_t limit;    // rows of a table; 0: all
+    bool sweep;          // of several sizes, side by side
+    bool timer_only;     // time steps, trace nothing
+    bool skip_benchmark; // trace steps, time none with tracing off
+    bool graphs;         // trace steps as they are launched without a profile: as CUDA graphs
+    bool apart;          // let the device rest before each primitive
+    bool latency;        // ask how long launches wait on their way to the device
+    const char *sort;    // key of a column; "": as each table is
+    int64_t limit;       // rows of a table; 0: all
     TimeUnit unit;
     bool full_names, torch;
 } ProfilingOptions;
 
 #define PROFILING_DEFAULTS                                                                                   \
-    { .window = "", .out = "", .trace = "trace.json", .sort = "", .limit = 25 }
+    { .window = "", .out = "", .trace = "", .range = "", .sort = "", .limit = 25 }
 
 /* --sweep alone profiles a short window; who says how tables are to look wants to see them. */
 void profiling_options_resolve(const OptionSet *set, ProfilingOptions *options);
+
+/* The steps that the options name. */
+CHECKED Status profiling_options_window(const ProfilingOptions *options, Window *window);
 
 /* The steps that a run needs for its window and for the times without tracing. */
 CHECKED Status profiling_options_steps(const ProfilingOptions *options, int64_t *steps);

@@ -1,6 +1,5 @@
 #include "run/profiling_report.h"
 
-#include "base/files.h"
 #include "base/memory.h"
 #include "profile/brief.h"
 #include "report/output.h"
@@ -60,8 +59,8 @@ static void print_brief(const ProfilingOptions *options, const Profile *profile,
     fputc('\n', file);
     brief_print(profile, terminal_width(file), file);
     if (*options->out)
-        fprintf(file, "files    %s: profile%s.html, profiling_stats, trace, tables, report\n", options->out,
-                suffix);
+        fprintf(file, "files    %s: profile%s.html, profiling_stats, trace, tables and report\n",
+                options->out, suffix);
     fprintf(file, "more     --report=tables, --report=questions%s\n",
             *options->out ? "" : ", --profile-out=FOLDER");
 }
@@ -71,7 +70,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     bool recorded = true; // --timer-only records no events
     const bool brief = options->report == REPORT_BRIEF;
     const ProfileOptions output = {.suffix = suffix,
-                                   .compress = path_ends_with(options->trace, ".gz"),
+                                   .trace = options->trace,
                                    .questions = options->report == REPORT_QUESTIONS,
                                    .names = names_of(options),
                                    .view = view_of(options)};

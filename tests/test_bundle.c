@@ -56,9 +56,9 @@ static void expect_no_wild_number(const char *text) {
 /* ---- writing and reading back ---- */
 
 static void writes_every_file(void **state) {
-    static const char *const files[] = {"profiling_stats_bs4_seq32.json",
-                                        "kernel_analysis_report_bs4_seq32.md", "trace_naive_bs4_seq32.json",
-                                        "trace_fused_bs4_seq32.json", "profile_bs4_seq32.html"};
+    static const char *const files[] = {
+        "profiling_stats_bs4_seq32.json", "kernel_analysis_report_bs4_seq32.md",
+        "tiny_naive_trace_bs4_seq32.json", "tiny_fused_trace_bs4_seq32.json", "profile_bs4_seq32.html"};
     Sample s;
     sample_open(&s, 2);
     ProfileOptions options = {.suffix = "_bs4_seq32"};

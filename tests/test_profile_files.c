@@ -75,7 +75,8 @@ static void expect_nested(const char *folder, const char *name) {
 }
 
 static void trace_is_nested(void **state) {
-    program_succeeds(*state, "train " TINY " " SHORT " --fused=0 --profile-out=nested -q");
+    program_succeeds(*state,
+                     "train " TINY " " SHORT " --fused=0 --profile-out=nested --profile-trace=trace.json -q");
     expect_nested(*state, "nested/trace.json");
 }
 
@@ -85,7 +86,7 @@ static void trace_of_the_cpu(void **state) {
     int64_t primitives = 0, products = 0, arrows = 0, readings = 0, shapes = 0;
     size_t i;
     program_succeeds(*state, "train " TINY " --steps=50 --workers=1 --profile=38,0,0,9,1 --fused=0 "
-                             "--profile-out=threads -q");
+                             "--profile-out=threads --profile-trace=trace.json -q");
     expect_nested(*state, "threads/trace.json");
     json_t *root = json_in(*state, "threads/trace.json"), *event;
     json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
@@ -157,8 +158,8 @@ static void generation_is_profiled(void **state) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
     expect_generation(folder, "text/profiling_stats_prefill.json", "prefill", 1, 3, 8);
     expect_generation(folder, "text/profiling_stats_decode.json", "decoding step", 1, 3, 1);
-    expect_nested(folder, "text/trace_prefill.json");
-    expect_nested(folder, "text/trace_decode.json");
+    expect_nested(folder, "text/gpt2-nano_trace_bs1_seq8_prefill.json");
+    expect_nested(folder, "text/gpt2-nano_trace_bs1_seq1_decode.json");
 
     ran = program_succeeds(
         folder, "%s --profile='[2,4),[6,8)' --compare --report=questions --profile-out=pair", text);
@@ -169,7 +170,7 @@ static void generation_is_profiled(void **state) {
     expect_text(ran->error, "largest difference of an output: ");
     expect_generation(folder, "pair/profiling_stats_prefill.json", "prefill", 2, 3, 8);
     expect_generation(folder, "pair/profiling_stats_decode_segment2.json", "decoding step", 2, 2, 1);
-    expect_nested(folder, "pair/trace_fused_decode_segment1.json");
+    expect_nested(folder, "pair/gpt2-nano_fused_trace_bs1_seq1_decode_segment1.json");
 
     ran = program_succeeds(folder, "%s --profile=1,0,0,4,1 --timer-only --no-cache", text);
     expect_text(ran->error, "4 steps with tracing off");
@@ -205,8 +206,8 @@ static void questions_are_answered(void **state) {
     json_t *root = json_in(*state, "both/profiling_stats.json");
     assert_true(json_array_size(json_object_get(root, "differences")) > 10);
     json_decref(root);
-    assert_true(path_exists(inside(*state, "both/trace_naive.json")));
-    assert_true(path_exists(inside(*state, "both/trace_fused.json")));
+    assert_true(path_exists(inside(*state, "both/gpt2-nano_naive_trace_bs2_seq32.json")));
+    assert_true(path_exists(inside(*state, "both/gpt2-nano_fused_trace_bs2_seq32.json")));
 }
 
 /* The Llama family's needed work, counted by hand: products, 6 for each pair that is turned, 4 for each SwiGLU and
@@ -251,7 +252,8 @@ static void a_llamas_work_is_counted(void **state) {
 
 static void expect_sweep(const char *folder, const char *sweep) {
     static const char *const names[] = {"profiling_stats_bs%d_seq%d.json",
-                                        "kernel_analysis_report_bs%d_seq%d.md", "trace_bs%d_seq%d.json"};
+                                        "kernel_analysis_report_bs%d_seq%d.md",
+                                        "gpt2-nano_trace_bs%d_seq%d.json"};
     for (int batch = 1; batch <= 2; batch++)
         for (int seq = 8; seq <= 16; seq += 8)
             for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -22,7 +22,19 @@ static void test_window(void **state) {
     for (const char *line = head, *end; (end = strchr(line, '\n')); line = end + 1)
         if (end - line > REPORT_WIDTH) fail_msg("wider than %d: %.*s", REPORT_WIDTH, (int)(end - line), line);
     assert_true(path_exists(inside(*state, "segments/profiling_stats_segment1.json")));
-    assert_true(path_exists(inside(*state, "segments/trace_segment2.json")));
+    assert_true(path_exists(inside(*state, "segments/gpt2-nano_trace_bs2_seq32_segment2.json")));
+}
+
+/* As guides to PyTorch's profiler have it: no run that is timed, and a range with a name of the user's. */
+static void test_benchmark_skipped(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, PROFILED "--steps=3 --profile=1,0,0,2,1 --skip-benchmark --torch-compat "
+                                          "--fused=0 --profile-name=model_inference");
+    expect_text(ran->output, "2 steps with tracing on");
+    expect_text(ran->output, "model_inference ");
+    assert_null(strstr(ran->output, "ProfilerStep*"));
+    program_refuses(*state, ERROR_USAGE, "exclude each other",
+                    PROFILED "--profile --skip-benchmark --timer-only");
 }
 
 static void test_timers(void **state) {
@@ -190,11 +202,16 @@ static void test_unwritable(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest programs[] = {
-        cmocka_unit_test(test_window),        cmocka_unit_test(test_timers),
-        cmocka_unit_test(test_nothing_timed), cmocka_unit_test(test_infer),
-        cmocka_unit_test(test_brief),         cmocka_unit_test(test_products_without_bias),
-        cmocka_unit_test(test_what_is_said),  cmocka_unit_test(test_views_of_files),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unwritable)};
+    const struct CMUnitTest programs[] = {cmocka_unit_test(test_window),
+                                          cmocka_unit_test(test_timers),
+                                          cmocka_unit_test(test_benchmark_skipped),
+                                          cmocka_unit_test(test_nothing_timed),
+                                          cmocka_unit_test(test_infer),
+                                          cmocka_unit_test(test_brief),
+                                          cmocka_unit_test(test_products_without_bias),
+                                          cmocka_unit_test(test_what_is_said),
+                                          cmocka_unit_test(test_views_of_files),
+                                          cmocka_unit_test(test_refusals),
+                                          cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

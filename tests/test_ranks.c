@@ -118,7 +118,8 @@ static void test_profile(void **state) {
     const char *folder = *state;
     needs_mpi(folder);
     program_succeeds(folder, MPIRUN "-n 3 train " SMALL
-                                    "--steps=12 --profile --profile-out=profile --report=questions "
+                                    "--steps=12 --profile --profile-out=profile --profile-trace=trace.json "
+                                    "--report=questions "
                                     "--log=log.jsonl --log-rank=all >profile.txt");
     program_succeeds(
         folder, "grep -q 'passed the ranks ran the same collectives: .* on each of 3 ranks' profile.txt");

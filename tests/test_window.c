@@ -25,6 +25,18 @@ static void test_cycles(void **state) {
     expect("0,0,0,1,3", "RRRt.");
 }
 
+/* --skip-benchmark: nothing is timed with tracing off. */
+static void test_untimed(void **state) {
+    (void)state;
+    Window w;
+    int64_t segment;
+    assert_null(window_parse("1,0,1,2,2", &w));
+    w.untimed = true;
+    for (int64_t step = 1; step <= 9; step++)
+        assert_int_not_equal(window_use(&w, step, &segment), STEP_TIMED);
+    assert_int_equal(window_last(&w), window_last_recorded(&w));
+}
+
 static void test_ranges(void **state) {
     (void)state;
     expect("[3,5)", ".wRRtt...");
@@ -80,7 +92,8 @@ static void test_malformed(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cycles), cmocka_unit_test(test_ranges),
-                                       cmocka_unit_test(test_segments), cmocka_unit_test(test_malformed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cycles), cmocka_unit_test(test_untimed),
+                                       cmocka_unit_test(test_ranges), cmocka_unit_test(test_segments),
+                                       cmocka_unit_test(test_malformed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
