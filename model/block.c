@@ -67,7 +67,8 @@ static LinearForward layer_of(const Affine *p) {
                            .bias = p->bias.weight,
                            .fp8 = true,
                            .scales = p->weight.scales,
-                           .seen = p->weight.seen};
+                           .seen = p->weight.seen,
+                           .weight8 = p->weight.bytes};
 }
 
 /* `l` is layer_of's, and may say more. */

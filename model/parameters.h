@@ -18,6 +18,7 @@ typedef struct {
     Tensor
         scales; // (OPERANDS) fp32: of the products in 8 bits that a weight is in (model/scales.h); as the gradient
     Tensor seen; // (OPERANDS, CAST_SEEN) fp32: what their casts have seen
+    Cast bytes;  // of a step's weight in 8 bits (model/scales.h); empty: each pass casts it
 } Parameter;
 
 typedef struct {

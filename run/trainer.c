@@ -24,6 +24,7 @@ void trainer_drop_graphs(Trainer *t) {
         replay_close(t->ctx.device, &t->passes[i / 2][i % 2].forward);
         replay_close(t->ctx.device, &t->passes[i / 2][i % 2].backward);
     }
+    replay_close(t->ctx.device, &t->cast);
     replay_close(t->ctx.device, &t->exchanged);
     replay_close(t->ctx.device, &t->updated);
 }
@@ -44,7 +45,16 @@ static Status take_lasting(Trainer *t) {
     p->finished = (Tensor){0};
     if (t->accum > 1)
         TRY(take(&t->ctx, ARENA_GRADIENTS, "finished gradients", p->sums.dtype, p->sums.shape, &p->finished));
+    if (t->accum > 1 && !t->comm) TRY(scales_take_weights(&t->ctx, p));
     return batch_take(t);
+}
+
+static Status cast_weights(Ctx *ctx, void *program) {
+    Trainer *t = program;
+    scope_begin_phase(ctx, PHASE_FORWARD);
+    TRY(scales_cast_weights(ctx, &t->model.parameters));
+    scope_end(ctx);
+    return OK;
 }
 
 static Status forward_pass(Ctx *ctx, void *program) {
@@ -132,6 +142,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     ctx->work = (Work){0};
     TRY(ranks_finish(t, 1));
     ctx->work = work_times(ctx->work, (double)(t->accum - 1));
+    TRY(cast_weights(ctx, t));
     TRY(ranks_exchange(t));
     TRY(update(ctx, t));
     TRY(ranks_send(t));
@@ -178,6 +189,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
         TRY(ranks_clear(t, i));
+        if (i == 0) TRY(replay_run(&t->ctx, &t->cast, (const double[REPLAY_TERMS]){0}, cast_weights, t));
         TRY(upload_batch(t, fetch, source, i, NULL));
         const DeviceBatch *m = &t->micro;
         const int64_t *rows = m->tokens.shape.d, *source_rows = m->source.shape.d;

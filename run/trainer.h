@@ -42,6 +42,7 @@ typedef struct {
     bool stale;            // this rank's weights lack what the others have updated
     bool gathers, reduces; // the micro-batch at hand gets them; exchanges its gradients, as the last one
     Passes passes[2][2];   // that gathers, that reduces
+    Replay cast;           // the weights in 8 bits, before the first micro-batch
     Replay exchanged;      // what ranks exchange behind them
     Replay updated;        // the update
 } Trainer;

@@ -1,6 +1,7 @@
 /* cast: e4m3 against a search among all its numbers; the operation's bytes, transposes and scales in every form; and
  * linear layers of 8 bits, whose products are those of the rounded operands. */
 #include "base/float8.h"
+#include "data/safetensors.h"
 #include "kernels/cast/cast.h"
 #include "kernels/linear/linear.h"
 #include "tests/support/compare.h"
@@ -276,17 +277,19 @@ typedef struct {
     bool bias, gelu, skip;
     int parts;
     bool fp8;
+    bool cast; // the weight comes in 8 bits
 } Layer;
 
 enum { X, WEIGHT, BIAS, DY, SKIP, DWEIGHT, DBIAS, INPUTS };
 enum { OUT_Y, OUT_DX, OUT_DWEIGHT, OUT_DBIAS, OUTPUTS };
 
 static const Layer layers[] = {
-    {3, 7, 5, true, false, false, 0, true},         {16, 16, 16, false, false, false, 0, true},
-    {48, 80, 96, true, false, false, 0, true},      {128, 64, 192, true, false, false, 3, true},
-    {64, 128, 256, true, true, false, 0, true},     {33, 40, 24, true, true, false, 0, true},
-    {256, 512, 128, true, false, true, 0, true},    {17, 24, 40, false, false, true, 0, true},
-    {512, 1024, 512, false, false, false, 0, true},
+    {3, 7, 5, true, false, false, 0, true, false},         {16, 16, 16, false, false, false, 0, true, false},
+    {48, 80, 96, true, false, false, 0, true, false},      {128, 64, 192, true, false, false, 3, true, false},
+    {64, 128, 256, true, true, false, 0, true, false},     {33, 40, 24, true, true, false, 0, true, false},
+    {256, 512, 128, true, false, true, 0, true, false},    {17, 24, 40, false, false, true, 0, true, false},
+    {512, 1024, 512, false, false, false, 0, true, false}, {48, 80, 96, true, false, false, 0, true, true},
+    {64, 128, 256, true, true, false, 0, true, true},      {17, 24, 40, false, false, true, 0, true, true},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 
@@ -312,6 +315,12 @@ static void run_layer(Rig *rig, const void *what, double *const *in, double *con
                        .activation = l->gelu ? ACTIVATION_GELU_TANH : ACTIVATION_NONE,
                        .parts = l->parts,
                        .fp8 = true};
+    if (l->cast) {
+        f.weight8 = (Cast){.y = rig_blank(rig, "weight, 8 bits", E4M3, weight),
+                           .t = rig_blank(rig, "the same, transposed", E4M3, shape2(l->in, l->out)),
+                           .scale = rig_blank(rig, "scale", F32, shape1(1))};
+        expect_ok(linear_cast_weight(ctx, &f, &f.weight8));
+    }
     expect_ok(linear_forward(ctx, &f, ARENA_SAVED));
     rig_get(rig, l->gelu ? f.pre : f.y, out[OUT_Y]);
     const LinearBackward b = {.forward = &f,
@@ -442,6 +451,43 @@ static void check_training(const char *folder, const char *device) {
     }
 }
 
+/* Weights that do not change: what their casts have seen does not depend on how often a step casts them. */
+static void check_scales(const char *folder, const char *device) {
+    float scales[2][3 * 64];
+    int64_t count = 0;
+    for (int i = 0; i < 2; i++) {
+        char path[128];
+        Safetensors *file;
+        program_succeeds(folder,
+                         "train " TINY " %s --lr=0 --weight-decay=0 --steps=3 --accum=%d --fused=1,fp8 "
+                         "--out=scales%d -q",
+                         device, i ? 3 : 1, i);
+        snprintf(path, sizeof path, "%s/scales%d/step-00000003/training_state.safetensors", folder, i);
+        expect_ok(safetensors_open(path, &file));
+        const SafetensorsEntry *entry = safetensors_find(file, "fusebox.scales");
+        assert_non_null(entry);
+        count = entry->d[0] * entry->d[1];
+        assert_true(count <= (int64_t)(sizeof scales[i] / sizeof *scales[i]));
+        expect_ok(safetensors_read(entry, 0, count, scales[i]));
+        safetensors_close(file);
+    }
+    int others = 0;
+    for (int64_t i = OPERAND_WEIGHT; i < count; i += OPERANDS) {
+        assert_true(scales[0][i] == scales[1][i]);
+        others += scales[0][i] != 1;
+    }
+    assert_int_equal(others, 8); // four matrices of each of two layers
+}
+
+static void weights_have_scales_of_their_own(void **state) {
+    check_scales(*state, "--dtype=fp32");
+}
+
+static void weights_have_scales_of_their_own_on_a_gpu(void **state) {
+    program_needs_gpu(*state);
+    check_scales(*state, "--dtype=bf16 --device=cuda");
+}
+
 static void a_model_trains_in_8_bits(void **state) {
     const Ran *ran = program_succeeds(*state, "train %s --steps=1 --fused=1,fp8", TINY);
     assert_non_null(strstr(ran->output, "fp8 (emulated"));
@@ -468,7 +514,9 @@ int main(void) {
         ONCE(the_fuse_is_off_unless_named),
     };
     const struct CMUnitTest programs[] = {cmocka_unit_test(a_model_trains_in_8_bits),
-                                          cmocka_unit_test(a_model_trains_in_8_bits_on_a_gpu)};
+                                          cmocka_unit_test(a_model_trains_in_8_bits_on_a_gpu),
+                                          cmocka_unit_test(weights_have_scales_of_their_own),
+                                          cmocka_unit_test(weights_have_scales_of_their_own_on_a_gpu)};
     const int failed = cmocka_run_group_tests(tests, NULL, devices_end);
     return failed + cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

@@ -85,8 +85,23 @@ static Cast cast_of(const Ctx *ctx, const LinearForward *l, Operand operand, Ten
     return c;
 }
 
+/* Whether the caller has had this operand cast. Its bytes are of training's scales. */
+static bool is_cast(const Ctx *ctx, const Cast *c) {
+    return ctx->training && !tensor_empty(c->y);
+}
+
+Status linear_cast_weight(Ctx *ctx, const LinearForward *l, Cast *weight8) {
+    Cast c = cast_of(ctx, l, OPERAND_WEIGHT, l->weight);
+    c.y = weight8->y;
+    c.t = weight8->t;
+    c.scale = weight8->scale;
+    *weight8 = c;
+    return cast_forward(ctx, weight8);
+}
+
 static Status rounded(Ctx *ctx, const LinearForward *l, Operand operand, Tensor x, Tensor *values) {
     Cast c = cast_of(ctx, l, operand, x);
+    if (operand == OPERAND_WEIGHT && is_cast(ctx, &l->weight8)) c.seen = (Tensor){0}; // has been left already
     TRY(cast_values(ctx, &c));
     *values = c.rounded;
     return OK;
@@ -105,10 +120,11 @@ static bool deferred(const LinearForward *l) {
 static Status cast_forward_operands(Ctx *ctx, LinearForward *l, LinearForward *cast, ArenaKind saved,
                                     ArenaMark *mark) {
     const bool bytes = multiplies_bytes(ctx, l), keeps = bytes && ctx->training;
+    const bool weight_is_cast = is_cast(ctx, &l->weight8);
     l->x8 = cast_of(ctx, l, OPERAND_X, l->x);
-    l->weight8 = cast_of(ctx, l, OPERAND_WEIGHT, l->weight);
+    if (!weight_is_cast) l->weight8 = cast_of(ctx, l, OPERAND_WEIGHT, l->weight);
     if (keeps) TRY(cast_take_transpose(ctx, saved, &l->x8));
-    if (keeps) TRY(cast_take_transpose(ctx, saved, &l->weight8));
+    if (keeps && !weight_is_cast) TRY(cast_take_transpose(ctx, saved, &l->weight8));
     *mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
     *cast = *l;
     if (!bytes) {
@@ -116,9 +132,10 @@ static Status cast_forward_operands(Ctx *ctx, LinearForward *l, LinearForward *c
         return rounded(ctx, l, OPERAND_WEIGHT, l->weight, &cast->weight);
     }
     TRY(cast_take_bytes(ctx, &cast->x8));
-    TRY(cast_take_bytes(ctx, &cast->weight8));
     cast->casts_input = deferred(l->input);
     if (!cast->casts_input) TRY(cast_forward(ctx, &cast->x8));
+    if (weight_is_cast) return OK;
+    TRY(cast_take_bytes(ctx, &cast->weight8));
     return cast_forward(ctx, &cast->weight8);
 }
 

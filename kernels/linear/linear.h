@@ -94,8 +94,9 @@ typedef struct LinearForward {
     bool
         may_defer; // y is read by one layer alone, which has fp8, is as wide as x and names this one as input
     bool deferred; // set by linear_forward: the activation has been left to that layer
-    Cast x8;       // filled by linear_forward where the GPU multiplies e4m3:
-    Cast weight8;  // the backward pass reads t and scale
+    Cast x8; // filled by linear_forward where the GPU multiplies e4m3: the backward pass reads t and scale
+    Cast
+        weight8; // the same; training may give it, of linear_cast_weight, for as long as the weight stays as it is
     bool casts_input; // said by linear.c to a form: x8 is still to be made, of input->pre
 } LinearForward;
 
@@ -115,6 +116,10 @@ typedef struct {
 /* y, and where an activation is trained pre, are taken from `saved` where they are empty. */
 CHECKED Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved);
 CHECKED Status linear_backward(Ctx *ctx, const LinearBackward *l);
+
+/* Casts the weight of a layer with `fp8` into y, t and scale of `weight8`, which then goes into contracts of training.
+ * Those that multiply their operands in their own dtype round the weight themselves. */
+CHECKED Status linear_cast_weight(Ctx *ctx, const LinearForward *l, Cast *weight8);
 
 /* Memory for the dx of the layer that reads this activated one's y, from scratch where it cannot lie where y does. */
 CHECKED Status linear_take_gradient(Ctx *ctx, const LinearForward *l, Tensor *gradient);
