@@ -61,6 +61,18 @@ bool channel_say(Channel *c, const Head *own, Kind kind, const void *data, size_
     return said;
 }
 
+ErrorCode code_told(int32_t code) {
+    return code >= ERROR_INTERNAL && code <= ERROR_NONFINITE ? (ErrorCode)code : ERROR_DEVICE;
+}
+
+Beat *channel_beat(Channel *c) {
+    Beat *beat = &c->last;
+    memcpy(beat, c->body, sizeof *beat);
+    beat->reason[REASON_BYTES - 1] = beat->phase[NOTE_BYTES - 1] = beat->action[NOTE_BYTES - 1] = 0;
+    if (beat->code) beat->code = (int32_t)code_told(beat->code);
+    return beat;
+}
+
 void channel_close(Channel *c) {
     if (c->connection >= 0) close(c->connection);
     memory_free(c->data);

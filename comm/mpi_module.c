@@ -76,10 +76,10 @@ Status mpi_meet(Identity *identity, const MpiModule **mpi) {
     TRY(mpi_start(*mpi, identity->rank, identity->size, name));
     if (identity->rank == 0) {
         TRY(identity_random(&where.token));
-        TRY(wire_listen(*identity->host ? identity->host : NULL, identity->port, &identity->listener));
-        where.port = wire_port(identity->listener);
         (void)gethostname(where.host, sizeof where.host - 1);
         if (*identity->host) memcpy(where.host, identity->host, sizeof where.host);
+        TRY(wire_listen(where.host, identity->port, &identity->listener));
+        where.port = wire_port(identity->listener);
     }
     TRY(mpi_check(*mpi, (*mpi)->broadcast(&where, sizeof where, 0), "MPI_Bcast"));
     memcpy(identity->host, where.host, sizeof where.host);

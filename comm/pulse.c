@@ -129,18 +129,22 @@ static void blame(Link *l, double limit) {
 /* What the main thread waits for. */
 static void keep(Link *l, Channel *c) {
     pthread_mutex_lock(&l->lock);
-    c->data = memory_grow(c->data, &c->room, c->count + c->head.bytes, 1);
-    memcpy(c->data + c->count, c->body, (size_t)c->head.bytes);
-    c->count += c->head.bytes;
+    const bool fits = c->count + c->head.bytes <= UNTAKEN_MOST;
+    if (fits && c->head.bytes > 0) {
+        c->data = memory_grow(c->data, &c->room, c->count + c->head.bytes, 1);
+        memcpy(c->data + c->count, c->body, (size_t)c->head.bytes);
+        c->count += c->head.bytes;
+    }
     pthread_cond_broadcast(&l->news);
     pthread_mutex_unlock(&l->lock);
+    if (fits) return;
+    give_up(l, c->rank, "says more than anybody has asked for", &c->last, 0);
+    c->closed = true;
 }
 
 static void take_beat(Link *l, Channel *c) {
     char why[REASON_BYTES + 32];
-    Beat *beat = &c->last;
-    memcpy(beat, c->body, sizeof *beat);
-    beat->reason[REASON_BYTES - 1] = beat->phase[NOTE_BYTES - 1] = beat->action[NOTE_BYTES - 1] = 0;
+    const Beat *beat = channel_beat(c);
     if (c->head.kind == SAYS_END && beat->code) {
         snprintf(why, sizeof why, "has failed: %s", beat->reason);
         give_up(l, c->rank, why, beat, 0);
@@ -150,9 +154,9 @@ static void take_beat(Link *l, Channel *c) {
         pthread_cond_broadcast(&l->news); // the main thread may wait for it
         pthread_mutex_unlock(&l->lock);
         (void)shutdown(c->connection, SHUT_WR);
-    } else if (c->head.kind == SAYS_VERDICT) {
+    } else if (c->head.kind == SAYS_VERDICT && c->rank == 0) {
         l->told = true;
-        set_verdict(l, fail((ErrorCode)beat->code, "%s", beat->reason));
+        set_verdict(l, fail(code_told(beat->code), "%s", beat->reason));
     }
 }
 
@@ -194,6 +198,11 @@ static void look_at_clock(Link *l) {
     if (late && (l->base.rank == 0 || l->others->ended)) blame(l, limit);
 }
 
+void pulse_look(Link *l) {
+    for (int i = 0; i < l->count; i++) hear(l, &l->others[i]);
+    look_at_clock(l);
+}
+
 /* ---- the thread ---- */
 
 /* Says the last word, and waits until the others have read it: what a closed connection had not read would
@@ -215,8 +224,7 @@ static void *run(void *argument) {
             waits[i] =
                 (struct pollfd){.fd = l->others[i].closed ? -1 : l->others[i].connection, .events = POLLIN};
         (void)poll(waits, (nfds_t)l->count, BEAT_MS);
-        for (int i = 0; i < l->count; i++) hear(l, &l->others[i]);
-        look_at_clock(l);
+        pulse_look(l);
         if (device_clock() - said < BEAT_MS * 1e-3) continue;
         said = device_clock();
         say_all(l, SAYS_ALIVE, OK);

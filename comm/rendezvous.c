@@ -19,20 +19,18 @@ enum { TRIPS = 64, PATIENCE_SECONDS = 10, ANSWER_SECONDS = 3, PAUSE_MS = 100 };
 static Status say_hello(Link *l, const char *host, int port, const Hello *hello, double until) {
     const double soon = device_clock() + ANSWER_SECONDS, heard = soon < until ? soon : until;
     Channel *c = l->others;
-    Beat beat;
     TRY(wire_connect(host, port, heard, &c->connection));
     Status status = OK;
     const bool answered = channel_say(c, &l->head, SAYS_HELLO, hello, sizeof *hello, heard) &&
-                          channel_wait(c, &l->head, heard) && c->head.bytes == sizeof beat;
+                          channel_wait(c, &l->head, heard) && c->head.bytes == sizeof(Beat);
     if (c->other_run) {
         status = fail(ERROR_DEVICE, "what answers there belongs to another run");
     } else if (!answered) {
         status = fail(ERROR_DEVICE, "what listens there does not answer as a rank of this version does");
     } else if (c->head.kind == SAYS_VERDICT) {
-        memcpy(&beat, c->body, sizeof beat);
-        beat.reason[sizeof beat.reason - 1] = 0;
+        const Beat *beat = channel_beat(c);
         l->told = true;
-        status = fail((ErrorCode)beat.code, "%s", beat.reason);
+        status = fail(code_told(beat->code), "%s", beat->reason);
     }
     if (status) channel_close(c);
     return status;
@@ -92,7 +90,10 @@ static Status meet(Link *l, Identity *identity, const Hello *mine, double second
     snprintf(r->hosts[0], RANK_HOST, "%s", r->rank ? identity->host : mine->host);
     TRY((r->rank == 0 ? meeting_host : join)(l, identity, mine, seconds));
     TRY(pulse_open(l));
-    return rendezvous_gather(r, mine->host, RANK_HOST, r->hosts);
+    TRY(rendezvous_gather(r, mine->host, RANK_HOST, r->hosts));
+    for (int rank = 0; rank < r->size; rank++)
+        r->hosts[rank][RANK_HOST - 1] = 0; // another may not have ended it
+    return OK;
 }
 
 Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
@@ -194,7 +195,7 @@ Status rendezvous_agree(Rendezvous *r, Status mine) {
     for (int rank = 0; rank < r->size; rank++) {
         all[rank].reason[REASON_BYTES - 1] = 0;
         if (all[rank].code)
-            return fail((ErrorCode)all[rank].code, "rank %d on %s: %s", rank, r->hosts[rank],
+            return fail(code_told(all[rank].code), "rank %d on %s: %s", rank, r->hosts[rank],
                         all[rank].reason);
     }
     return OK;

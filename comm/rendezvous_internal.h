@@ -12,6 +12,9 @@
 
 enum { MAGIC_BYTES = 8, BODY_BYTES = 8192, REASON_BYTES = 480, NOTE_BYTES = 96 };
 
+/* Bytes that a rank may say before the main thread takes them: its part, and what is exchanged beside it. */
+#define UNTAKEN_MOST ((int64_t)RANK_PART_MOST + (1 << 24))
+
 typedef enum {
     SAYS_HELLO, // to rank 0: a Hello
     SAYS_WELCOME,
@@ -87,9 +90,16 @@ bool channel_wait(Channel *channel, const Head *own, double until);
  * nothing else is being said. */
 bool channel_say(Channel *channel, const Head *own, Kind kind, const void *data, size_t bytes, double until);
 void channel_close(Channel *channel);
+/* The Beat that has come in, with texts that end and a code that is one. */
+Beat *channel_beat(Channel *channel);
+/* ERROR_DEVICE for a number from the wire that is no code. */
+ErrorCode code_told(int32_t code);
 
 /* Rank 0's part of the meeting: until all have said who they are. */
 CHECKED Status meeting_host(Link *link, const Identity *identity, const Hello *mine, double seconds);
+
+/* One turn of the watch's thread: hears what the others have said, and looks at the clock. */
+void pulse_look(Link *link);
 
 /* Starts the thread; ends it, and tells the others why. */
 CHECKED Status pulse_open(Link *link);

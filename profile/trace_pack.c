@@ -29,6 +29,8 @@ typedef struct {
     TraceRun run;
 } Head;
 
+static const int64_t TIME_MOST = (int64_t)1 << 56; // ns, over two years: sums of such times do not overflow
+
 static const uint64_t layout = sizeof(Head) << 40 | sizeof(TraceEvent) << 20 | sizeof(TraceMemory);
 
 /* ---- packing ---- */
@@ -149,7 +151,8 @@ static bool get_events(Unpack *u, int64_t count) {
         TraceEvent e;
         if (!get(u, &e, 1, sizeof e) || !name_texts(u, &e, event_texts, EVENT_TEXTS) || !e.name) return false;
         if (e.kind >= TRACE_KIND_COUNT || e.phase >= PHASE_COUNT || e.category >= CATEGORY_COUNT ||
-            e.arithmetic >= ARITHMETIC_COUNT || e.traffic >= TRAFFIC_COUNT)
+            e.arithmetic >= ARITHMETIC_COUNT || e.traffic >= TRAFFIC_COUNT || e.begin < -TIME_MOST ||
+            e.begin > e.end || e.end > TIME_MOST)
             return false;
         trace_add(u->trace, &e);
     }
@@ -157,8 +160,10 @@ static bool get_events(Unpack *u, int64_t count) {
 }
 
 static bool get_times(Unpack *u, const TraceRun *run) {
-    int64_t steps = run->step_count, traced = run->traced_count;
-    if (steps < 0 || traced < 0 || (uint64_t)(3 * steps + 2 * traced) * sizeof(double) != u->left)
+    const int64_t steps = run->step_count, traced = run->traced_count,
+                  most = (int64_t)(u->left / sizeof(double));
+    if (steps < 0 || steps > most || traced < 0 || traced > most ||
+        (uint64_t)(3 * steps + 2 * traced) * sizeof(double) != u->left)
         return false;
     const char *at = u->data;
     double *times = memory_array(u->left / sizeof(double) + 1, sizeof *times);

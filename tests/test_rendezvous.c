@@ -1,5 +1,7 @@
 /* Who a rank is, and how the ranks of a run find each other: good starts, and wrong ones with what is
  * said. */
+#include "base/memory.h"
+#include "comm/rendezvous_internal.h"
 #include "comm/wire.h"
 #include "kernels/device/device.h"
 #include "tests/support/ranks.h"
@@ -369,7 +371,9 @@ static Status meet_beside_foreigner(int rank, void *user) {
     const struct timespec pause = {.tv_nsec = 300000000}; // the last rank waits until the strangers have come
     if (rank == s->size - 1) (void)nanosleep(&pause, NULL);
     if (rank < s->size) return meet(rank, user);
-    char text[8192] = "GET / HTTP/1.1\r\n";
+    char text[4 * BODY_BYTES] = "GET / HTTP/1.1\r\n";
+    Head head = {.magic = MAGIC, .token = identity_of(0, 1, 0).token, .kind = SAYS_HELLO, .bytes = INT32_MAX};
+    if (rank == s->size + 1) memcpy(text, &head, sizeof head);
     for (double until = device_clock() + 10; device_clock() < until;) {
         int connection;
         Status status = wire_connect("127.0.0.1", s->port, until, &connection);
@@ -377,8 +381,8 @@ static Status meet_beside_foreigner(int rank, void *user) {
             status_free(status);
             continue;
         }
-        if (rank == s->size) { // it speaks another protocol, and the connection is closed
-            EXPECT(wire_send(connection, text, sizeof text, until));
+        if (rank < s->size + 2) { // another protocol, or a hello that is too long: the connection is closed
+            (void)wire_send(connection, text, sizeof text, until);
             long count;
             while ((count = wire_take(connection, text, 1)) == 0 && device_clock() < until) {}
             EXPECT(count < 0);
@@ -392,8 +396,8 @@ static void test_foreigners(void **state) {
     (void)state;
     Start start = good;
     start.port = free_port();
-    const RankEnd *ends = ranks_run(start.size + 2, meet_beside_foreigner, &start, 30);
-    for (int rank = 0; rank < good.size + 2; rank++) expect_rank(ends, rank, 0, "");
+    const RankEnd *ends = ranks_run(start.size + 3, meet_beside_foreigner, &start, 30);
+    for (int rank = 0; rank < good.size + 3; rank++) expect_rank(ends, rank, 0, "");
 }
 
 /* Another user's process that has all that a rank has does not reach the others, nor do they reach it. */
@@ -412,6 +416,64 @@ static void test_other_users(void **state) {
                     start.wrong ? "Permission denied" : "no rank 0 of this run on @fusebox");
         expect_rank(ends, 0, ERROR_DEVICE,
                     start.wrong ? "rank 1 of 3 has not come" : "ranks 1, 2 of 3 have not come");
+    }
+}
+
+/* ---- lengths that are not to be believed ---- */
+
+static const struct {
+    size_t part;     // what rank 1 says that its part has
+    int64_t untaken; // bytes of rank 1 that nobody has taken on rank 0 yet
+    const char *said;
+} lengths[] = {
+    {SIZE_MAX, 0, "says that 18446744073709551615 bytes follow, over 1073741824"},
+    {(size_t)RANK_PART_MOST + 1, 0, "says that 1073741825 bytes follow, over 1073741824"},
+    {8, UNTAKEN_MOST - 4, "says more than anybody has asked for"},
+};
+
+typedef struct {
+    int port, wrong;
+} Lengths;
+
+/* Rank 0 behaves as if so much had come already: to send it would take too long. */
+static Status hear_too_much(Link *l, int64_t untaken) {
+    pthread_mutex_lock(&l->lock);
+    l->others[0].count = untaken;
+    while (!l->verdict) pthread_cond_wait(&l->news, &l->lock);
+    l->others[0].count = 0;
+    Status status = (fail)(status_code(l->verdict), "%s", status_message(l->verdict));
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+/* Rank 1 has met rank 0 as it should. */
+static Status say_length(int rank, void *user) {
+    const Lengths *own = user;
+    const size_t length = lengths[own->wrong].part;
+    Identity identity = identity_of(rank, 2, own->port);
+    Rendezvous *r;
+    TRY(rendezvous_open(&identity, "", 20, NULL, &r));
+    Link *l = (Link *)r;
+    RankPart parts[2] = {{0}};
+    Status status = OK;
+    const double until = device_clock() + 10;
+    while (rank == 1 && !l->verdict && !l->others->ended && device_clock() < until)
+        (void)channel_say(l->others, &l->head, SAYS_DATA, &length, sizeof length, until);
+    if (rank == 0 && lengths[own->wrong].untaken)
+        status = hear_too_much(l, lengths[own->wrong].untaken);
+    else if (rank == 0)
+        status = rendezvous_collect(r, (RankPart){0}, parts);
+    memory_free(parts[1].data);
+    rendezvous_close(r, OK);
+    return status;
+}
+
+static void test_lengths(void **state) {
+    (void)state;
+    for (int i = 0; i < (int)(sizeof lengths / sizeof *lengths); i++) {
+        Lengths own = {free_port(), i};
+        const RankEnd *ends = ranks_run(2, say_length, &own, 30);
+        expect_rank(ends, 0, ERROR_DEVICE, lengths[i].said);
     }
 }
 
@@ -442,7 +504,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_ranks),    cmocka_unit_test(test_absent_ranks),
         cmocka_unit_test(test_rank_that_dies), cmocka_unit_test(test_ports),
         cmocka_unit_test(test_foreigners),     cmocka_unit_test(test_other_users),
-        cmocka_unit_test(test_agreement),
+        cmocka_unit_test(test_agreement),      cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

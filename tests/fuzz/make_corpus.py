@@ -275,6 +275,56 @@ def make_meeting():
     write_all("long", hello(1, bytes=9000), hello(2, bytes=0), hello(1, bytes=-1))
 
 
+def make_watch():
+    def say(kind, body, token=0x7A):
+        return struct.pack("<8sQ2i", b"fusebox\2", token, kind, len(body)) + body
+
+    def beat(kind, code=0, calls=3, reason="", phase="step 3", action="all-reduce of 64 fp32"):
+        return say(kind, struct.pack("<qd96s96si480s4x", calls, 0.5, phase.encode(), action.encode(), code, reason.encode()))
+
+    def write_all(name, first, *shares):
+        each = max(map(len, shares))
+        padded = [share.ljust(each, b"\0") for share in shares[:-1]] + [shares[-1]]
+        write("watch", name, struct.pack(">BH", first, each - 1) + b"".join(padded))
+
+    data, alive, end, verdict = 2, 3, 4, 5
+    agreed = say(data, struct.pack("<i480s", 0, b""))
+    gathered = say(data, struct.pack("<q", 7))
+    part = say(data, struct.pack("<Q", 12)) + say(data, b"a part of it")
+    clocks = b"".join(say(data, struct.pack("<d", 0.1 * i)) for i in range(64))
+    whole = beat(alive) + gathered + agreed + part + clocks + beat(end)
+    write_all("all", 0, whole, whole)
+    write_all("silent", 2, whole[:-len(beat(end))], beat(alive, calls=0))
+    write_all("late", 2, b"".join(beat(alive, calls=1) for _ in range(40)), b"".join(beat(alive, calls=9) for _ in range(40)))
+    write_all("length", 0, gathered + agreed + say(data, struct.pack("<Q", (1 << 64) - 1)), gathered + agreed + part)
+    write_all("failed", 0, gathered + say(data, struct.pack("<i480s", 5, b"no room\33")), gathered + agreed)
+    write_all("ends", 0, beat(end, 5, reason="no room"), beat(end))
+    three = say(data, struct.pack("<3q", 1, 2, 3)) + say(data, struct.pack("<i480s", 0, b"") * 3)
+    write_all("other", 1, beat(alive) + three + clocks + beat(end))
+    write_all("verdict", 1, beat(verdict, 6, reason="rank 2 on there is gone"))
+    write_all("no code", 1, beat(verdict, 0, reason="nothing"))
+    write_all("gone", 1, beat(alive) + three[:100])
+
+
+def make_long():
+    marks = "a" + "\u0301\u0316" * 20
+    for i, unit in enumerate((marks, "word and word ", "ACGT", " ", "-=", "\u4e00\u4e8c")):
+        for fixture in range(4):
+            write("long", f"{fixture}-{i}", bytes([fixture]) + unit.encode())
+    whole = json.loads(pathlib.Path("tests/fixtures/tokenizer/whole/tokenizer.json").read_text())
+    letters = {chr(c if 33 <= c < 127 else 256 + c): c for c in range(256)}
+    whole["model"] |= {"vocab": letters, "merges": []}
+    whole["added_tokens"] = []
+    for name, normalizer in ("plain", None), ("nfc", {"type": "NFC"}):
+        write("long", name, b"w" + text(whole | {"normalizer": normalizer}).encode() + b"\0" + marks.encode())
+
+
+def make_trace():
+    write("trace", "whole", bytes(2))
+    write("trace", "short", bytes((0, 9)))
+    write("trace", "layout", bytes((0, 0, 0, 0, 1)))
+
+
 def make_beside():
     sentence = {"sentence_bert_config.json": text({"max_seq_length": 16}), "1_Pooling/config.json": text(
         {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True})}
@@ -373,5 +423,8 @@ make_bundles()
 make_kept()
 make_folder()
 make_meeting()
+make_watch()
+make_long()
+make_trace()
 make_processor()
 make_beside()

@@ -1,0 +1,72 @@
+/* What ranks say that have met: to rank 0, or where the first byte is odd what rank 0 says to another. Where that
+ * byte's second bit is set a connection that has said all stays open, and the watch finds its rank silent or late.
+ * wires.h has the rest. What came is then taken by what ranks exchange. Texts end, codes are codes, and nothing
+ * takes more than has come. */
+#include "base/memory.h"
+#include "comm/rendezvous_internal.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/wires.h"
+
+#include <string.h>
+
+enum { SIZE = 3, TOKEN = 0x7A };
+
+/* An error that the others may have caused. */
+static bool fails(Status status) {
+    const bool failed = status != OK;
+    must(status_code(status) <= ERROR_NONFINITE && (!failed || status_code(status) >= ERROR_INTERNAL));
+    if (failed) must(!strpbrk(status_message(status), "\n\r\033"));
+    status_free(status);
+    return failed;
+}
+
+/* Until nobody says more. */
+static void watch(Link *l) {
+    Rendezvous *r = &l->base;
+    bool more = true;
+    pulse_begin(r, &(PulseSetup){.timeout = 40, .silence = 20});
+    pulse_step(r, 1);
+    pulse_note(r, "all-reduce of %d fp32", 64);
+    while (more && !l->verdict) {
+        pulse_look(l);
+        more = false;
+        for (int i = 0; i < l->count; i++) more = more || (!l->others[i].closed && !l->others[i].ended);
+    }
+    pulse_other(r, "the end");
+}
+
+static void exchange(Rendezvous *r) {
+    int64_t mine = 1, all[SIZE];
+    RankPart parts[SIZE] = {{0}};
+    RankClock clocks[SIZE];
+    if (fails(rendezvous_gather(r, &mine, sizeof mine, all)) || fails(rendezvous_agree(r, OK))) return;
+    (void)fails(rendezvous_collect(r, (RankPart){&mine, sizeof mine}, parts));
+    for (int rank = 1; rank < SIZE; rank++) {
+        if (parts[rank].data) must(parts[rank].bytes <= RANK_PART_MOST);
+        memory_free(parts[rank].data);
+    }
+    (void)fails(rendezvous_clocks(r, clocks));
+}
+
+static void read_watch(const uint8_t *data, size_t size) {
+    char hosts[SIZE][RANK_HOST] = {"one", "two", "three"};
+    if (!size) return;
+    const int rank = data[0] & 1;
+    Channel others[SIZE - 1];
+    Link l = {.base = {.rank = rank, .size = SIZE, .hosts = hosts},
+              .count = rank ? 1 : SIZE - 1,
+              .others = others,
+              .head = {.magic = MAGIC, .token = TOKEN},
+              .lock = PTHREAD_MUTEX_INITIALIZER,
+              .news = PTHREAD_COND_INITIALIZER};
+    for (int i = 0; i < SIZE - 1; i++)
+        others[i] =
+            (Channel){.rank = rank ? 0 : i + 1, .connection = WIRE + i, .sending = PTHREAD_MUTEX_INITIALIZER};
+    wires_share(data + 1, size - 1, l.count, data[0] & 2);
+    watch(&l);
+    exchange(&l.base);
+    fails(l.verdict);
+    for (int i = 0; i < l.count; i++) memory_free(others[i].data);
+}
+
+FUZZ(watch, read_watch, NULL)

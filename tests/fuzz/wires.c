@@ -1,0 +1,57 @@
+#include "tests/fuzz/wires.h"
+
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+static struct {
+    const uint8_t *bytes;
+    size_t left;
+} shares[WIRES];
+static int accepted;
+static bool silent;
+static double now;
+
+void wires_share(const uint8_t *data, size_t size, int open, bool stays) {
+    size_t each = size > 2 ? ((size_t)data[0] << 8 | data[1]) + 1 : 1, at = 2;
+    memset(shares, 0, sizeof shares);
+    for (int i = 0; i < WIRES && at < size; i++, at += shares[i - 1].left) {
+        shares[i].bytes = data + at;
+        shares[i].left = size - at < each ? size - at : each;
+    }
+    accepted = open;
+    silent = stays;
+}
+
+int __wrap_wire_accept(int listener, double until);
+long __wrap_wire_take(int connection, void *data, size_t bytes);
+bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until);
+double __wrap_device_clock(void);
+
+int __wrap_wire_accept(int listener, double until) {
+    (void)listener, (void)until;
+    return accepted < WIRES && shares[accepted].left ? WIRE + accepted++ : -1;
+}
+
+long __wrap_wire_take(int connection, void *data, size_t bytes) {
+    int i = connection - WIRE;
+    must(i >= 0 && i < accepted);
+    size_t here = shares[i].left < bytes ? shares[i].left : bytes;
+    if (!here) return silent ? 0 : -1;
+    if (here > 1000) here = 1000;
+    memcpy(data, shares[i].bytes, here);
+    shares[i].bytes += here;
+    shares[i].left -= here;
+    return (long)here;
+}
+
+bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until) {
+    volatile uint8_t last = bytes ? ((const uint8_t *)data)[bytes - 1] : 0;
+    (void)connection, (void)until, (void)last;
+    return true;
+}
+
+/* Fast when nobody will come. */
+double __wrap_device_clock(void) {
+    return now += accepted == WIRES || !shares[accepted].left ? 0.25 : 0.01;
+}
