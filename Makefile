@@ -163,8 +163,8 @@ fuzz: packages  ## feed mutated files to each reader of foreign bytes, FUZZ_SECO
 
 # ARGS: tests/attack/run --help.
 MINUTES ?= 30
-attack: $(addprefix $(BUILD)/,train infer tools/profile attack/preload.so attack/driver.so attack/judge)  ## make everything fail that the programs stand on, MINUTES=30, JOBS=2
-	@tests/attack/run --build=$(BUILD) --minutes=$(MINUTES) $(if $(JOBS),--jobs=$(JOBS)) $(ARGS)
+attack: $(addprefix $(BUILD)/,train infer tools/profile attack/preload.so attack/driver.so attack/judge)  ## make everything fail that the programs stand on, MINUTES=30, or each EVERY=N-th case; JOBS=2
+	@tests/attack/run --build=$(BUILD) $(if $(EVERY),--every=$(EVERY),--minutes=$(MINUTES)) $(if $(JOBS),--jobs=$(JOBS)) $(ARGS)
 
 fuzzers: $(FUZZERS)
 	@tests/fuzz/run $(FUZZ_SECONDS) $(BUILD)/fuzz $(FUZZERS:$(BUILD)/fuzz_%=%)

@@ -138,13 +138,13 @@ def runs(rig):
 
 def kinds(rig, all_runs):
     changes = [(run, k) for run in all_runs for k in range(1, run.count_changes() + 1)]
-    rig.random.shuffle(changes)
+    rig.shuffle(changes)
     picked = [all_runs[i % len(all_runs)] for i in range(INSTANTS)]
     instants = [(run, run.seconds * rig.random.random()) for run in picked]
     for run in all_runs:
         run.record_disk()
     return [
-        Kind("killed at each change of a file", kill_at_change, changes),
+        Kind("killed at each change of a file", kill_at_change, changes, numbered=True),
         Kind("killed at random", kill_at_instant, instants),
         Kind("power lost", lose_power, [(all_runs[i % len(all_runs)], i) for i in range(LOSSES)]),
     ]

@@ -211,7 +211,7 @@ def kinds(rig, everything, all_runs, minutes):
     train = f"train {options(rig)} --threads=2 --val-every=0 --sample-every=0"
     most = most_addresses(rig, train)
     starved = [(most - lacks,) for lacks in range(0, MISSING, PART)]
-    draw.shuffle(starved)
+    rig.shuffle(starved)
     count = min(GROWING, max(1000, int(GROWING / 6 * minutes) // 100 * 100))  # the longest case by far
     return [
         Kind(f"{count} steps without growth", lambda case: grow(rig, *case), [(count,)]),

@@ -98,6 +98,6 @@ def kinds(rig, everything):
     for mode, name in KINDS.items():
         counts = {"allocation": lambda s: s.allocations, "short": lambda s: MOST_SHORT}.get(mode, lambda s: s.calls)
         cases = [(s, k) for s in everything for k in range(1, counts(s) + 1)]
-        rig.random.shuffle(cases)
-        all_kinds.append(Kind(name, lambda case, mode=mode: case[0].attempt(mode, case[1]), cases))
+        rig.shuffle(cases)
+        all_kinds.append(Kind(name, lambda case, mode=mode: case[0].attempt(mode, case[1]), cases, numbered=True))
     return all_kinds

@@ -102,7 +102,7 @@ def kinds(rig):
     answer = Answer(rig, "infer on a GPU", "infer --device=cuda --peaks=0 -q --prompt=one --tokens=3 --model=" +
                     rig.path("gpt2/step-00000002"))
     calls = [(run, k) for run in (*trainings, answer) for k in range(1, count_calls(run) + 1)]
-    rig.random.shuffle(calls)
+    rig.shuffle(calls)
     draw = rig.random
     taken = [(run, draw.choice((0, run.seconds * draw.random())), int(LEFT * draw.random() ** 2))
              for run in (trainings[i % 2] for i in range(TAKEN))]

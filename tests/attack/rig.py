@@ -38,6 +38,7 @@ class Kind:
     attempt: object
     cases: list
     lacks: str = ""  # why it is skipped
+    numbered: bool = False  # a case ends with its number in a scenario, which may have one more or less each time
     tried: int = 0
     faults: list = field(default_factory=list)
     seconds: float = 0  # of all cases together
@@ -47,7 +48,7 @@ class Rig:
     def __init__(self, build, seed):
         memory = "/dev/shm"
         self.build = os.path.abspath(build)
-        self.random = random.Random(seed)
+        self.seed, self.random = seed, random.Random(seed)
         self.root = tempfile.mkdtemp(prefix="attack.", dir=memory if os.access(memory, os.W_OK) else None)
         self.numbers = iter(range(1 << 60))
         kept = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
@@ -55,6 +56,10 @@ class Rig:
         self.environment |= {"HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0", "OMP_NUM_THREADS": "1",
                              "FUSEBOX_TUNE": "0", "FUSEBOX_ONEDNN": "none"}
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def shuffle(self, cases):
+        """Draws nothing from `random`: what follows does not depend on how many cases there are."""
+        random.Random(self.seed).shuffle(cases)
 
     def close(self):
         shutil.rmtree(self.root, ignore_errors=True)
@@ -222,6 +227,14 @@ def flawed_steps(out, reference, least=0):
 
 
 # ---- sharing out ----
+
+
+def share(kind, every):
+    """The first of every so many cases, in order of their numbers: the same each time."""
+    if kind.numbered:
+        return [case for case in kind.cases if (case[-1] - 1) % every == 0]
+    return kind.cases[::every]
+
 
 def attack(kinds, jobs, end, report):
     """Tries the cases, `jobs` at a time, those of a kind in order and all kinds at the same pace, until there are no
