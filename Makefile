@@ -37,6 +37,9 @@ NAIVE := $(filter %/cpu_naive.c,$(SOURCES))
 FUSED := $(filter %/cpu_fused.c,$(SOURCES))
 OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(NAIVE) $(FUSED),$(SOURCES))) \
     $(foreach t,float bf16 double,$(NAIVE:%.c=$(BUILD)/%_$t.o)) $(foreach t,float bf16,$(FUSED:%.c=$(BUILD)/%_$t.o))
+# The reader's table of what the comments beside the kernels say, which needs no nvcc.
+KERNELS := $(wildcard comm/*.cu kernels/*/*.cu kernels/*/*.cuh optim/*.cu)
+OBJECTS += $(patsubst %.h,$(BUILD)/%_rows.o,$(wildcard report/anatomy.h))
 ifeq ($(CUDA),1)
 OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard comm/*.cu kernels/*/*.cu optim/*.cu))
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt
@@ -246,6 +249,12 @@ $(BUILD)/tasks/pictures/images/stb.o $(BUILD)/tasks/pictures/images/write.o: CFL
 $(BUILD)/tasks/pictures/images/stb.o: CFLAGS += -fno-sanitize=shift,nonnull-attribute
 
 $(BUILD)/report/page.o: $(wildcard report/page/*)
+
+$(BUILD)/report/anatomy_rows.c: tools/anatomy $(KERNELS)
+	@mkdir -p $(@D)
+	@tools/anatomy $(KERNELS) >$@
+$(BUILD)/report/anatomy_rows.o: $(BUILD)/report/anatomy_rows.c $(BUILD)/cc.options
+	$(call say,CC,$<)$(CC) $(CFLAGS) -c -o $@ $<
 
 $(BUILD)/%.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)

@@ -8,6 +8,9 @@ enum { FLAG_THREADS = 32 };
 static_assert((int)PEERS_MOST <= (int)FLAG_THREADS, "a thread for each rank");
 
 /* Says that this rank has come, and waits until all have, or one has aborted. One block. */
+/* Anatomy. Parallel: over ranks, a thread each. Launch: one block of 32. Holds: 32 registers, no shared
+ * memory. Occupancy: one block: its latency counts. Reads: flags of 4 bytes. Syncs: flags between the ranks,
+ * one barrier of the block. Fusion: with the kernel behind it, whose every block would look at the flags. */
 __global__ static void wait_for_ranks(Addresses flags, const PeerPage *page, PeerTurns *turns, int lane,
                                       int rank, int size) {
     const uint32_t turn = turns->barriers[lane] + 1;
@@ -23,6 +26,9 @@ __global__ static void wait_for_ranks(Addresses flags, const PeerPage *page, Pee
 
 /* One block, launched early: it may wait beside the kernel before it, on which nothing here depends. A
  * rank marks its own memory, which the others look at. */
+/* Anatomy. Parallel: over posts of the other ranks, a thread each. Launch: one block of 32. Holds: 28
+ * registers, no shared memory. Occupancy: one block: its latency counts. Reads: flags of 4 bytes. Syncs:
+ * flags between the ranks. Fusion: with the kernel behind it, whose every block would look at the flags. */
 __global__ static void wait_for_posts(Addresses buffers, const PeerPage *page, int first, int count, int rank,
                                       int size) {
     for (int i = (int)threadIdx.x; i < count * size; i += FLAG_THREADS)
@@ -34,6 +40,9 @@ __global__ static void wait_for_posts(Addresses buffers, const PeerPage *page, i
 }
 
 /* What this rank has posted has come: the copies before this kernel in the stream are over. */
+/* Anatomy. Parallel: not at all. Launch: one thread. Holds: 8 registers, no shared memory. Occupancy: one
+ * thread: its latency counts. Reads: nothing. Syncs: a fence of the system before the store. Fusion: with the
+ * last kernel that writes what is posted. */
 __global__ static void mark(uint32_t *slot) {
     __threadfence_system();
     store_release(slot, 1);

@@ -53,6 +53,13 @@ typedef struct {
     RowValues times, queued;
 } KernelTimes;
 
+/* The shapes of the primitive or operation that a device event served. */
+static const char *shapes_of(const Trace *t, const TraceEvent *e) {
+    for (int64_t i = e->parent; i >= 0; i = t->events[i].parent)
+        if (t->events[i].shapes) return t->events[i].shapes;
+    return NULL;
+}
+
 static KernelRow *kernel_of(Figures *f, const TraceEvent *e, int64_t *index) {
     char label[KERNEL_NAME_BYTES], decoded[KERNEL_NAME_BYTES];
     *index = figures_kernel(f, e);
@@ -66,7 +73,8 @@ static KernelRow *kernel_of(Figures *f, const TraceEvent *e, int64_t *index) {
                                      .decoded = memory_text(decoded),
                                      .kind = e->kind,
                                      .call = e->operation ? e->call : NULL,
-                                     .longest = e};
+                                     .longest = e,
+                                     .shapes = shapes_of(f->trace, e)};
     return &f->kernels[*index];
 }
 
@@ -88,7 +96,10 @@ static void add_kernel(Figures *f, const TraceEvent *e, KernelTimes *all) {
     KernelUse *use = &row->in[pass_of(e)];
     row->category = e->category;
     if (row->call != (e->operation ? e->call : NULL)) row->call = "several";
-    if (trace_length(e) > trace_length(row->longest)) row->longest = e;
+    if (trace_length(e) > trace_length(row->longest)) {
+        row->longest = e;
+        row->shapes = shapes_of(f->trace, e);
+    }
     if (e->operation) add_served(row, e);
     use->ns += (double)trace_length(e);
     use->calls += 1;

@@ -61,6 +61,7 @@ typedef struct {
     KernelUse in[PASS_COUNT];
     Stats times, queued; // ns of each event; and from the call that launched it to its begin, where known
     const TraceEvent *longest; // of its events
+    const char *shapes;        // of what the longest one's operation reads; NULL where not known
     KernelServed *served;
     int64_t served_count, served_room;
 } KernelRow;

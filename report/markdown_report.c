@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "base/stats.h"
+#include "report/anatomy.h"
 #include "report/table.h"
 
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS_LISTED = 10, NAME_BYTES = 160 };
+enum { KERNELS_LISTED = 10, NAME_BYTES = 160, KERNELS_OF_A_NAME = 4 };
 
 static void print_head(const Bundle *b, FILE *file) {
     const TraceRun *r = &b->run;
@@ -153,6 +154,18 @@ static void print_launch(const BundlePath *path, const KernelRow *k, FILE *file)
     }
 }
 
+/* The comments beside the kernel, or beside all that may be it where several have its name. */
+static void print_anatomy(const KernelRow *k, const char *source, FILE *file) {
+    const Anatomy *found[KERNELS_OF_A_NAME];
+    int count = anatomy_find(k->name, source, found, KERNELS_OF_A_NAME);
+    for (int i = 0; i < count; i++) {
+        fprintf(file, "- %s: %s:%d\n", count > 1 ? "Kernel, one of this name" : "Kernel", found[i]->file,
+                found[i]->line);
+        for (int part = 0; part < ANATOMY_PARTS; part++)
+            fprintf(file, "  - %s: %s\n", anatomy_part_name(part), found[i]->parts[part]);
+    }
+}
+
 static void print_kernel(const BundlePath *path, const KernelRow *k, int chapter, int64_t number,
                          FILE *file) {
     const KernelUse all = use_of(k);
@@ -165,9 +178,11 @@ static void print_kernel(const BundlePath *path, const KernelRow *k, int chapter
             in_words(CELL_TIME, ratio(all.ns, all.calls)).text,
             (int)k->category >= 0 ? category_name(k->category) : "not known");
     if (k->call && *k->call) fprintf(file, "- Serves: %s\n", k->call);
+    if (k->shapes && *k->shapes) fprintf(file, "- Shapes: %s\n", k->shapes);
     if (*source) fprintf(file, "- Implemented: %s\n", source);
     if (k->decoded && *k->decoded) fprintf(file, "- Its name tells: %s\n", k->decoded);
     print_launch(path, k, file);
+    print_anatomy(k, source, file);
 }
 
 /* Guides look for "### 4.1" and on: the chapter of the first path is the fourth. */

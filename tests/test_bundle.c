@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/profile.h"
+#include "report/anatomy.h"
 #include "report/bundle.h"
 #include "report/bundle_check.h"
 #include "report/bundle_schema.h"
@@ -184,6 +185,53 @@ static void renders_from_the_file(void **state) {
         memory_free(text);
         sample_close(&s);
     }
+}
+
+/* A section of the report tells the kernel's shapes, and what the comment beside its code says. */
+static void report_has_the_anatomy(void **state) {
+    (void)state;
+    Sample s;
+    MadeBundle made;
+    const Anatomy *found[4];
+    const char *const name =
+        "void (anonymous namespace)::norm_rows<float, (NormKind)0, 2, true, false>(ForwardRows<float>)";
+    sample_open(&s, 1);
+    KernelRow *longest = s.profile.paths[0].figures.kernels; // of ten at most, so it is in the report
+    longest->name = name;
+    longest->shapes = "[[4, 32, 64], [64]]";
+    Answers answers = questions_answer(&s.profile);
+    bundle_make(&s.profile, &answers, &(ProfileOptions){0}, &made);
+    char *text = printed(&made.bundle);
+    assert_int_equal(anatomy_find(name, "", found, 4), 1);
+    assert_string_equal(found[0]->file, "kernels/norm/cuda_fused.cu");
+    assert_non_null(strstr(text, "- Shapes: [[4, 32, 64], [64]]\n"));
+    assert_non_null(strstr(text, "- Kernel: kernels/norm/cuda_fused.cu:"));
+    for (int part = 0; part < ANATOMY_PARTS; part++) assert_non_null(strstr(text, found[0]->parts[part]));
+    free(text);
+    bundle_unmake(&made);
+    answers_free(&answers);
+    sample_close(&s);
+}
+
+/* Of several kernels with one name those are told that lie nearest to what the kernel served; what has no parameters is a
+ * primitive, and no kernel. */
+static void finds_the_anatomy(void **state) {
+    (void)state;
+    const Anatomy *found[8];
+    assert_int_equal(anatomy_find("scale", "kernels/norm/cuda_naive.cu:300", found, 8), 0);
+    assert_int_equal(anatomy_find("void scale<float, 4>(...)", "", found, 8), 4);
+    assert_int_equal(anatomy_find("void scale<float, 4>(...)", "kernels/norm/cuda_naive.cu:300", found, 8),
+                     1);
+    assert_string_equal(found[0]->file, "kernels/norm/cuda_naive.cu");
+    assert_int_equal(anatomy_find("void scale<float, 4>(...)", "kernels/norm/norm.c:1", found, 8), 1);
+    assert_string_equal(found[0]->file, "kernels/norm/cuda_naive.cu");
+    assert_int_equal(anatomy_find("void scale<float, 4>(...)", "", found, 2), 2);
+    assert_int_equal(anatomy_find("void ampere_sgemm(int)", "", found, 8), 0);
+    for (int i = 0; i < anatomy_count; i++)
+        for (int part = 0; part < ANATOMY_PARTS; part++) {
+            assert_true(*anatomy_rows[i].parts[part]);
+            assert_true(strlen(anatomy_rows[i].parts[part]) <= 107); // its line has 120 columns
+        }
 }
 
 /* Kernels' names have no bound, a bundle's texts have one: what was written is read. */
@@ -614,6 +662,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(names_stay_text, scratch_setup, scratch_teardown),
         cmocka_unit_test(is_documented),
         cmocka_unit_test(renders_from_the_file),
+        cmocka_unit_test(report_has_the_anatomy),
+        cmocka_unit_test(finds_the_anatomy),
         cmocka_unit_test(cuts_endless_names),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(survives_any_damage),

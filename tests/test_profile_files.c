@@ -354,6 +354,9 @@ static void diff_tells_by_its_exit_code(void **state) {
     program_refuses(*state, ERROR_FORMAT, "version 99", "profile diff d/profiling_stats.json bad.json");
     program_refuses(*state, ERROR_FILE, "missing.json", "profile diff missing.json bad.json");
     program_refuses(*state, ERROR_USAGE, "a third", "profile diff a b c");
+    expect_text(program_succeeds(*state, "profile anatomy update_parameters")->output,
+                "optim/cuda_fused.cu:");
+    program_refuses(*state, ERROR_USAGE, "no CUDA kernel", "profile anatomy nonsense");
     program_refuses(*state, ERROR_USAGE, "needs two files", "profile diff a");
     program_refuses(*state, ERROR_USAGE, "step>+3%", "%s --fail-if step", same);
     program_refuses(*state, ERROR_USAGE, "a figure 'sofa'", "%s --fail-if='sofa>+1%%' >/dev/null", same);

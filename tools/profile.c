@@ -2,6 +2,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/version.h"
+#include "report/anatomy.h"
 #include "report/bundle_check.h"
 #include "report/diff.h"
 #include "report/markdown_report.h"
@@ -23,6 +24,7 @@ static const char help[] =
     "       profile questions FILE.json\n"
     "       profile report FILE.json\n"
     "       profile picture COMPARE.json PICTURE.svg\n"
+    "       profile anatomy [NAME]\n"
     "       profile schema\n"
     "       profile --version\n"
     "\n"
@@ -44,6 +46,10 @@ static const char help[] =
     "           Markdown.\n"
     "  picture  draws what `./train --compare --out=FOLDER` wrote to\n"
     "           FOLDER/compare.json, operation by operation.\n"
+    "  anatomy  prints how each CUDA kernel of this version is built, or those whose\n"
+    "           name or file contains NAME: what is parallel, grid and block, registers\n"
+    "           and shared memory, what limits occupancy, how memory is read, where\n"
+    "           threads wait, what could still be fused.\n"
     "  schema   prints the keys of a profile; docs/profile-schema.md explains them.\n";
 
 /* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
@@ -171,8 +177,17 @@ static Status picture(int argc, char **argv) {
     return picture_write(argv[0], argv[1]);
 }
 
+static Status anatomy(int argc, char **argv) {
+    if (argc > 1) return fail(ERROR_USAGE, "anatomy takes one name: profile anatomy [NAME]");
+    if (!anatomy_print(argc ? argv[0] : "", stdout))
+        return fail(ERROR_USAGE, "no CUDA kernel and no file of one is called '%s'; all: profile anatomy",
+                    argv[0]);
+    return OK;
+}
+
 static Status run(int argc, char **argv, int *code) {
-    static const char *const commands = "diff, check, page, tables, questions, report, picture and schema";
+    static const char *const commands =
+        "diff, check, page, tables, questions, report, picture, anatomy and schema";
     if (argc < 2) return fail(ERROR_USAGE, "a command is needed; there are %s, and --help", commands);
     const char *verb = argv[1];
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0) {
@@ -189,6 +204,7 @@ static Status run(int argc, char **argv, int *code) {
     if (strcmp(verb, "tables") == 0 || strcmp(verb, "questions") == 0 || strcmp(verb, "report") == 0)
         return print(verb, argc - 2, argv + 2);
     if (strcmp(verb, "picture") == 0) return picture(argc - 2, argv + 2);
+    if (strcmp(verb, "anatomy") == 0) return anatomy(argc - 2, argv + 2);
     if (strcmp(verb, "schema") == 0) {
         fields_describe(bundle_fields, stdout);
         return OK;
