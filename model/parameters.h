@@ -97,7 +97,7 @@ typedef struct {
     Tensor weight, gradient, master, m, v;
     Tensor sums;     // (padded + parameters_tail) gradients, then the tail
     Tensor arrivals; // (ranks - 1, padded / ranks) the others' gradients of this rank's parts; may be empty
-    Tensor finished; // the same of the micro-batches before; empty with one in a step
+    Tensor finished; // the same of the micro-batches before: shards_take_finished; empty with one in a step
     Tensor scales;   // (count, OPERANDS) fp32, empty without training
     Tensor decays;   // (adamw_words(size)) i32, empty without training
     Config config;   // whose parameters these are

@@ -74,6 +74,23 @@ int shards_apart(const Ctx *ctx, const Parameters *p, ParameterRange whole,
     return 1;
 }
 
+Status shards_take_finished(Ctx *ctx, Parameters *p) {
+    ParameterRange parts[PARTS_OUTSIDE_BLOCKS], all = {0, tensor_count(p->sums)};
+    const int parts_count = p->whole ? 0 : shards_apart(ctx, p, all, parts);
+    int64_t count = p->whole ? all.count : 0;
+    for (int i = 0; i < parts_count; i++) count += parts[i].count;
+    return take(ctx, ARENA_GRADIENTS, "finished gradients", p->sums.dtype, shape1(count), &p->finished);
+}
+
+Tensor shards_finished(const Parameters *p, ParameterRange part) {
+    ParameterRange parts[PARTS_OUTSIDE_BLOCKS] = {{0, tensor_count(p->sums)}};
+    int64_t at = 0; // of the part in `finished`
+    int i = 0;
+    if (tensor_count(p->finished) < parts[0].count) (void)parameters_outside_blocks(p, parts[0], parts);
+    for (; part.first >= parts[i].first + parts[i].count; i++) at += parts[i].count;
+    return tensor_elements(p->finished, at + part.first - parts[i].first, shape1(part.count));
+}
+
 /* Adds the bucket to the sum of the previous micro-batches. */
 static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange bucket) {
     ParameterRange parts[PARTS_OUTSIDE_BLOCKS];
@@ -81,7 +98,7 @@ static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange bucket)
     int count = shards_apart(ctx, p, bucket, parts);
     ctx->call = "micro-batches";
     for (int i = 0; i < count; i++)
-        TRY(accumulate(ctx, &(Accumulate){.x = range(p->finished, parts[i].first, parts[i].count),
+        TRY(accumulate(ctx, &(Accumulate){.x = shards_finished(p, parts[i]),
                                           .sum = range(p->sums, parts[i].first, parts[i].count)}));
     return OK;
 }

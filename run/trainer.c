@@ -43,8 +43,7 @@ static Status take_lasting(Trainer *t) {
     TRY(transformer_take(&t->ctx, &t->model, true));
     Parameters *p = &t->model.parameters;
     p->finished = (Tensor){0};
-    if (t->accum > 1)
-        TRY(take(&t->ctx, ARENA_GRADIENTS, "finished gradients", p->sums.dtype, p->sums.shape, &p->finished));
+    if (t->accum > 1) TRY(shards_take_finished(&t->ctx, p));
     if (t->accum > 1 && !t->comm) TRY(scales_take_weights(&t->ctx, p));
     return batch_take(t);
 }

@@ -71,7 +71,7 @@ Status ranks_clear(Trainer *t, int64_t index) {
 static Status finish_part(Trainer *t, int64_t index, ParameterRange part) {
     Device *device = t->ctx.device;
     Tensor own = part_of(t->model.parameters.sums, part);
-    Tensor finished = part_of(t->model.parameters.finished, part);
+    Tensor finished = shards_finished(&t->model.parameters, part);
     bool last = index == t->accum - 1;
     if (index == 0) return device->copy(device, finished.data, own.data, tensor_bytes(own));
     return accumulate(&t->ctx, &(Accumulate){.x = last ? finished : own, .sum = last ? own : finished});

@@ -46,6 +46,8 @@ static void presets_have_their_sizes(void **state) {
                  {"llama-3.2-1b", 1235814400},
                  {"qwen2.5-0.5b", 494032768},
                  {"qwen2.5-1.5b", 1543714304},
+                 {"qwen2.5-7b", 7615616512},
+                 {"llama-3.1-8b", 8030261248},
                  {"qwen3-0.6b", 596049920}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         Config config = preset(sizes[i].name);

@@ -2,7 +2,7 @@
 #include "tests/support/expect.h"
 
 #include "model/config.h"
-#include "model/parameters.h"
+#include "model/shards.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -202,11 +202,46 @@ static void parts_lie_outside_the_blocks(void **state) {
     }
 }
 
+/* What is kept of the micro-batches before, of the parts outside the blocks alone or of everything: each part has a place
+ * of its own, one behind the other. */
+static void finished_parts_have_places(void **state) {
+    (void)state;
+    static float memory[1];
+    static const char *const presets[] = {"gpt2-nano", "llama-nano", "bert-nano", "transformer-nano"};
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        Config config;
+        Parameters p;
+        ParameterRange parts[PARTS_OUTSIDE_BLOCKS];
+        open_preset(presets[i], &config, &p);
+        const ParameterRange all = {0, p.padded + parameters_tail(&p)};
+        const int count = parameters_outside_blocks(&p, all, parts);
+        int64_t kept = 0;
+        for (int k = 0; k < count; k++) kept += parts[k].count;
+        p.sums = tensor_view(NULL, F32, shape1(all.count));
+        p.finished = tensor_view(memory, F32, shape1(kept));
+        assert_true(count >= 2 && kept < all.count);
+        float *place = memory;
+        for (int k = 0; k < count; k++) {
+            const ParameterRange second = {parts[k].first + 1, parts[k].count - 1};
+            assert_true(shards_finished(&p, parts[k]).data == place);
+            assert_true(shards_finished(&p, second).data == place + 1);
+            place += parts[k].count;
+        }
+        p.finished = tensor_view(memory, F32, shape1(all.count));
+        for (int k = 0; k < count; k++)
+            assert_true(shards_finished(&p, parts[k]).data == memory + parts[k].first);
+        parameters_close(&p);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_are_ranges),           cmocka_unit_test(counts_follow_from_the_list),
-        cmocka_unit_test(a_shared_table_comes_first),  cmocka_unit_test(parts_have_names),
-        cmocka_unit_test(buckets_are_whole_blocks),    cmocka_unit_test(decay_is_a_mark),
-        cmocka_unit_test(parts_lie_outside_the_blocks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(groups_are_ranges),
+                                       cmocka_unit_test(counts_follow_from_the_list),
+                                       cmocka_unit_test(a_shared_table_comes_first),
+                                       cmocka_unit_test(parts_have_names),
+                                       cmocka_unit_test(buckets_are_whole_blocks),
+                                       cmocka_unit_test(decay_is_a_mark),
+                                       cmocka_unit_test(parts_lie_outside_the_blocks),
+                                       cmocka_unit_test(finished_parts_have_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
