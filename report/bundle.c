@@ -74,6 +74,7 @@ static BundlePath path_of(const ProfilePath *from, const Tables *tables, BundleR
                        .tables = (Table *)(uintptr_t)tables->tables, // which nobody changes
                        .tables_count = tables->count};
     add_parts(f, &path, room);
+    path.recorded = events_make(t, &path.recorded_count);
     return path;
 }
 
@@ -102,6 +103,7 @@ void bundle_unmake(MadeBundle *made) {
     bundle_guide_free(&made->bundle.guide);
     for (int64_t i = 0; i < made->bundle.paths_count; i++) {
         memory_free(made->paths[i].timeline);
+        events_unmake(made->paths[i].recorded, made->paths[i].recorded_count);
         tables_free(&made->tables[i]);
     }
 }

@@ -9,8 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { BUNDLE_BYTES_MOST = 32 << 20 };
-
 /* ---- what is in no struct: drawings and tables ---- */
 
 /* [name, begin, length, category, depth] */
@@ -181,6 +179,13 @@ static const Field paths[] = {
      .ready = true},
     FIELD_LIST_OF("tables", BundlePath, tables, table_fields),
     FIELD_LIST_OF("audit", BundlePath, audit, audit),
+    {.key = "recorded",
+     .kind = FIELD_LIST,
+     .offset = offsetof(BundlePath, recorded),
+     .count = offsetof(BundlePath, recorded_count),
+     .size = sizeof(RankEvents),
+     .fields = event_fields,
+     .optional = true},
     {0}};
 static const Field differences[] = {FIELD(TEXT, "place", Difference, call),
                                     FIELD(TEXT, "operation", Difference, operation),
@@ -342,6 +347,7 @@ static Status check_bundle(const json_t *root) {
         TRY(check_operations(json_object_get(path, "operations"), i));
         TRY(check_timeline(json_object_get(path, "timeline"), i));
         TRY(table_check_all(json_object_get(path, "tables"), i));
+        TRY(events_check(json_object_get(path, "recorded"), i));
     }
     return OK;
 }

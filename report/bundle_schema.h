@@ -3,12 +3,13 @@
 #pragma once
 
 #include "base/json_fields.h"
+#include "report/events.h"
 #include "report/questions.h"
 #include "report/figures.h"
 #include "report/table.h"
 
 /* A change that an older reader would misunderstand raises it; new keys do not. */
-enum { BUNDLE_VERSION = 1 };
+enum { BUNDLE_VERSION = 1, BUNDLE_BYTES_MOST = 64 << 20 };
 #define BUNDLE_SCHEMA    "fusebox-profile"
 #define STEP_OF_TRAINING "step"
 #define STEP_OF_A_PASS   "forward pass"
@@ -47,6 +48,8 @@ typedef struct {
     TraceFinding *audit;
     char *timeline; // JSON; not read
     Table *tables;
+    RankEvents *recorded; // of rank 0 first
+    int64_t recorded_count;
     int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, tables_count, audit_count;
 } BundlePath;
 

@@ -3,6 +3,7 @@
 #include "base/directories.h"
 #include "base/memory.h"
 #include "report/bundle.h"
+#include "report/bundle_trace.h"
 #include "report/chrome.h"
 #include "report/markdown_report.h"
 #include "report/page.h"
@@ -30,13 +31,16 @@ static char *named(const char *folder, const char *stem, const char *label, cons
     return path_join(folder, name);
 }
 
-static Status write_bundle(const Bundle *bundle, const char *folder, const ProfileOptions *options) {
+/* Gives the file as it is read again, for what is rendered from it. */
+static Status write_bundle(const Bundle *bundle, const char *folder, const ProfileOptions *options,
+                           Bundle *file) {
     JsonWriter text = {0};
     OWNED char *json = named(folder, "profiling_stats", NULL, options, ".json");
     OWNED char *html = named(folder, "profile", NULL, options, ".html");
     fields_write(&text, bundle_fields, bundle);
     Status status = json_writer_save(&text, json);
     if (!status) status = page_write(text.text, (int64_t)text.length, html);
+    if (!status) status = bundle_parse(text.text, (int64_t)text.length, json, file);
     json_writer_free(&text);
     return status;
 }
@@ -63,16 +67,24 @@ static void trace_name_of(const TraceRun *run, const char *label, const char *su
         if (!isalnum((unsigned char)*at) && !strchr("._-", *at)) *at = '-';
 }
 
-static Status write_traces(const Profile *profile, const char *folder, const ProfileOptions *options) {
-    for (int i = 0; i < profile->count; i++) {
-        const char *label = profile->count > 1 ? profile->paths[i].label : NULL;
+static Status write_trace(const Bundle *file, int64_t path, const char *to) {
+    BundleTrace made;
+    Status status = bundle_trace(file, path, &made);
+    if (!status) status = chrome_write(&made.trace, to);
+    bundle_trace_free(&made);
+    return status;
+}
+
+static Status write_traces(const Bundle *file, const char *folder, const ProfileOptions *options) {
+    for (int64_t i = 0; i < file->paths_count; i++) {
+        const char *label = file->paths_count > 1 ? file->paths[i].label : NULL;
         char name[FILE_NAME_BYTES];
         if (options->trace && *options->trace)
             file_name("trace", label, options, strchr(options->trace, '.'), name);
         else
-            trace_name_of(&profile->paths[i].trace->run, label, options->suffix, name);
+            trace_name_of(&file->run, label, options->suffix, name);
         char *path = path_join(folder, name);
-        Status status = chrome_write(profile->paths[i].trace, path);
+        Status status = write_trace(file, i, path);
         memory_free(path);
         if (status) return status;
     }
@@ -116,13 +128,19 @@ static Status write_tables(const Bundle *b, const char *folder, const ProfileOpt
     return OK;
 }
 
-static Status write_files(const Profile *profile, const Bundle *bundle, const ProfileOptions *options,
-                          const char *folder) {
+static Status write_rendered(const Bundle *file, const ProfileOptions *options, const char *folder) {
+    TRY(write_report(file, folder, options));
+    TRY(write_traces(file, folder, options));
+    return write_tables(file, folder, options);
+}
+
+static Status write_files(const Bundle *bundle, const ProfileOptions *options, const char *folder) {
+    Bundle file = {0};
     TRY(directory_make(folder));
-    TRY(write_bundle(bundle, folder, options));
-    TRY(write_report(bundle, folder, options));
-    TRY(write_traces(profile, folder, options));
-    return write_tables(bundle, folder, options);
+    Status status = write_bundle(bundle, folder, options, &file);
+    if (!status) status = write_rendered(&file, options, folder);
+    bundle_free(&file);
+    return status;
 }
 
 static void print(const Bundle *bundle, const ProfileOptions *options, FILE *file) {
@@ -137,7 +155,7 @@ Status report_profile(const Profile *profile, const ProfileOptions *options, con
     Answers answers = questions_answer(profile);
     bundle_make(profile, &answers, options, &made);
     if (file) print(&made.bundle, options, file);
-    Status status = *folder ? write_files(profile, &made.bundle, options, folder) : OK;
+    Status status = *folder ? write_files(&made.bundle, options, folder) : OK;
     bundle_unmake(&made);
     answers_free(&answers);
     return status;

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* The files of report/page/ become texts of the program. */
@@ -21,11 +22,44 @@ static Status append(FileWriter *writer, const char *text) {
     return file_writer_append(writer, text, (int64_t)strlen(text));
 }
 
+/* The recorded events, which a page has no use for, and which are most of a bundle: the key is that of a list in a
+ * JSON text only where no backslash stands before its quotes. */
+static const char recorded[] = "\"recorded\":";
+
+static bool is_recorded(const char *json, int64_t length) {
+    const size_t key = strlen(recorded);
+    return (size_t)length > key && json[0] == '"' && memcmp(json, recorded, key) == 0 && json[key] == '[';
+}
+
+/* Bytes of the list that begins the text, up to and with its last bracket. */
+static int64_t list_length(const char *json, int64_t length) {
+    bool text = false;
+    int64_t depth = 0, i = 0;
+    for (; i < length; i++) {
+        if (text && json[i] == '\\')
+            i++;
+        else if (json[i] == '"')
+            text = !text;
+        else if (!text && json[i] == '[')
+            depth++;
+        else if (!text && json[i] == ']' && --depth == 0)
+            return i + 1;
+    }
+    return length;
+}
+
 /* In a script element only "</script" and "<!--" mean anything to HTML; "<" stands in no JSON but inside a
  * text, where it may be written as its number. */
 static Status append_json(FileWriter *writer, const char *json, int64_t length) {
     int64_t done = 0;
     for (int64_t i = 0; i < length; i++) {
+        if (is_recorded(json + i, length - i)) {
+            i += (int64_t)strlen(recorded);
+            TRY(file_writer_append(writer, json + done, i - done));
+            TRY(append(writer, "[]"));
+            done = i += list_length(json + i, length - i);
+            if (i >= length) break;
+        }
         if (json[i] != '<') continue;
         TRY(file_writer_append(writer, json + done, i - done));
         TRY(append(writer, "\\u003c"));

@@ -1,6 +1,9 @@
 /* The Chrome trace of a profile made by hand. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "profile/profile.h"
+#include "report/bundle.h"
+#include "report/bundle_trace.h"
 #include "report/chrome.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
@@ -100,9 +103,41 @@ static void chrome_is_valid(void **state) {
     }
 }
 
+/* What is rendered from the file is what the recorded trace renders, to the byte. */
+static void file_renders_the_same(void **state) {
+    (void)state;
+    for (int form = 0; form < FORM_COUNT; form++) {
+        Trace *t = sample_trace((Form)form, 1000);
+        Profile profile;
+        MadeBundle made;
+        Bundle file;
+        BundleTrace told;
+        JsonWriter text = {0}, expected = {0}, found = {0};
+        expect_ok(profile_make(&t, 1, NULL, 0, &profile));
+        Answers answers = questions_answer(&profile);
+        bundle_make(&profile, &answers, &(ProfileOptions){0}, &made);
+        fields_write(&text, bundle_fields, &made.bundle);
+        expect_ok(bundle_parse(text.text, (int64_t)text.length, "text", &file));
+        expect_ok(bundle_trace(&file, 0, &told));
+        chrome_render(t, &expected);
+        chrome_render(&told.trace, &found);
+        assert_string_equal(found.text, expected.text);
+        bundle_trace_free(&told);
+        bundle_free(&file);
+        bundle_unmake(&made);
+        answers_free(&answers);
+        profile_free(&profile);
+        json_writer_free(&text);
+        json_writer_free(&expected);
+        json_writer_free(&found);
+        trace_close(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(chrome_is_valid, scratch_setup, scratch_teardown),
+        cmocka_unit_test(file_renders_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 #include "base/version.h"
 #include "report/anatomy.h"
 #include "report/bundle_check.h"
+#include "report/bundle_trace.h"
+#include "report/chrome.h"
 #include "report/diff.h"
 #include "report/markdown_report.h"
 #include "report/page.h"
@@ -13,13 +15,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LIMITS_MOST = 32, BUNDLE_BYTES_MOST = 32 << 20, EXIT_EXCEEDED = 8 };
+enum { LIMITS_MOST = 32, EXIT_EXCEEDED = 8 };
 
 static const char help[] =
     "Usage: profile diff BEFORE.json AFTER.json [--fail-if LIMIT]...\n"
     "       profile diff A1.json A2.json... vs B1.json B2.json... [--fail-if LIMIT]...\n"
     "       profile check FILE.json...\n"
     "       profile page FILE.json PAGE.html\n"
+    "       profile trace FILE.json TRACE.json [naive|fused]\n"
     "       profile tables FILE.json\n"
     "       profile questions FILE.json\n"
     "       profile report FILE.json\n"
@@ -41,6 +44,8 @@ static const char help[] =
     "           out. Exit code 4 if anything is wrong.\n"
     "  page     makes the HTML page of a profile, which needs no network and no other\n"
     "           file.\n"
+    "  trace    makes the trace of a path, the first unless it is named, for Perfetto and\n"
+    "           chrome://tracing; compressed where TRACE ends in .gz.\n"
     "  tables, questions, report\n"
     "           print a profile as --report=tables and --report=questions do, or as\n"
     "           Markdown.\n"
@@ -153,6 +158,30 @@ static Status page(int argc, char **argv) {
     return status;
 }
 
+/* The path with this label; -1: none. */
+static int64_t find_path(const Bundle *b, const char *label) {
+    int64_t i = b->paths_count - 1;
+    while (i >= 0 && strcmp(b->paths[i].label, label) != 0) i--;
+    return i;
+}
+
+static Status trace(int argc, char **argv) {
+    if (argc != 2 && argc != 3)
+        return fail(ERROR_USAGE,
+                    "trace needs a bundle and a file to write: profile trace FILE.json TRACE.json");
+    Bundle bundle;
+    BundleTrace made = {0};
+    TRY(bundle_read(argv[0], &bundle));
+    const int64_t path = argc == 3 ? find_path(&bundle, argv[2]) : 0;
+    Status status = path < 0 ? fail(ERROR_USAGE, "%s has no path '%s'; its first is '%s'", argv[0], argv[2],
+                                    bundle.paths[0].label)
+                             : bundle_trace(&bundle, path, &made);
+    if (!status) status = chrome_write(&made.trace, argv[1]);
+    bundle_trace_free(&made);
+    bundle_free(&bundle);
+    return status;
+}
+
 /* Prints a bundle in one of its forms. */
 static Status print(const char *verb, int argc, char **argv) {
     static const TableView all = {.width = REPORT_WIDTH, .split = true};
@@ -187,7 +216,7 @@ static Status anatomy(int argc, char **argv) {
 
 static Status run(int argc, char **argv, int *code) {
     static const char *const commands =
-        "diff, check, page, tables, questions, report, picture, anatomy and schema";
+        "diff, check, page, trace, tables, questions, report, picture, anatomy and schema";
     if (argc < 2) return fail(ERROR_USAGE, "a command is needed; there are %s, and --help", commands);
     const char *verb = argv[1];
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0) {
@@ -203,6 +232,7 @@ static Status run(int argc, char **argv, int *code) {
     if (strcmp(verb, "page") == 0) return page(argc - 2, argv + 2);
     if (strcmp(verb, "tables") == 0 || strcmp(verb, "questions") == 0 || strcmp(verb, "report") == 0)
         return print(verb, argc - 2, argv + 2);
+    if (strcmp(verb, "trace") == 0) return trace(argc - 2, argv + 2);
     if (strcmp(verb, "picture") == 0) return picture(argc - 2, argv + 2);
     if (strcmp(verb, "anatomy") == 0) return anatomy(argc - 2, argv + 2);
     if (strcmp(verb, "schema") == 0) {
