@@ -293,6 +293,7 @@ Table table_categories(const Figures *f) {
             sums[part] += all;
         }
     Table table = TABLE("categories", "Categories", columns);
+    table_note(&table, "Softmax is no category of its own: inside self-attention it counts as attention.");
     for (int i = 0; i < CATEGORY_COUNT; i++) {
         double forward = ns[i][FORWARD], backward = ns[i][BACKWARD], other = ns[i][OTHER];
         table_add_row(&table);

@@ -38,7 +38,7 @@ static int slower(const void *a, const void *b) {
     return (p < q) - (p > q);
 }
 
-static void print_row(const Trace *t, const TimedRow *row, Table *table) {
+static void print_row(const Trace *t, const TimedRow *row, const TimedRow *above, Table *table) {
     const Stats *h = &row->host, *d = &row->device;
     char name[KERNEL_NAME_BYTES + 2];
     snprintf(name, sizeof name, "%s%s", row->above >= 0 ? "  " : "", row->name);
@@ -49,8 +49,10 @@ static void print_row(const Trace *t, const TimedRow *row, Table *table) {
         TABLE_SET(table, 2, h->total, h->mean, h->most, h->least, share_of(h->total, trace_steps_ns(t)));
     if (d->count)
         TABLE_SET(table, 7, d->total, d->mean, d->most, d->least, share_of(d->total, trace_device_ns(t)));
-    if (table->column_count > TIMED_COLUMNS)
-        table_set_text(table, TIMED_COLUMNS, row->phase < PHASE_COUNT ? phase_name(row->phase) : "");
+    if (above)
+        table_set(table, table_column(table, "operator_share"), share_of(d->total, above->device.total));
+    int in = table_column(table, "phase");
+    if (in >= 0) table_set_text(table, in, row->phase < PHASE_COUNT ? phase_name(row->phase) : "");
 }
 
 /* The longest first, and below each what has it above. */
@@ -65,9 +67,9 @@ static void print_rows(const Trace *t, TimedRows *r, Table *table) {
     qsort(sorted, (size_t)r->count, sizeof *sorted, slower);
     for (int64_t i = 0; i < r->count; i++) {
         if (sorted[i]->above >= 0) continue;
-        print_row(t, sorted[i], table);
+        print_row(t, sorted[i], NULL, table);
         for (int64_t k = 0; k < r->count; k++)
-            if (sorted[k]->above == sorted[i] - r->rows) print_row(t, sorted[k], table);
+            if (sorted[k]->above == sorted[i] - r->rows) print_row(t, sorted[k], sorted[i], table);
     }
     memory_free(sorted);
     memory_free(host);
@@ -77,7 +79,8 @@ static void print_rows(const Trace *t, TimedRows *r, Table *table) {
 }
 
 Table table_operators(const Trace *t) {
-    static const TableColumn columns[] = {{"name", "Operator", CELL_TEXT}, TIMED};
+    static const TableColumn columns[] = {
+        {"name", "Operator", CELL_TEXT}, TIMED, {"operator_share", "of operator", CELL_SHARE}};
     TimedRows rows = {.names = trace_open()};
     Table table = TABLE("operators", "Operators, and their kernels below them", columns);
     for (int64_t i = 0; i < t->count; i++) {

@@ -134,10 +134,34 @@ static void file_renders_the_same(void **state) {
     }
 }
 
+/* A kernel's row tells its share of the operator above it: of one operator's kernels it is 1 in all. */
+static void kernels_share_their_operator(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_NAIVE, 1000);
+    Tables tables;
+    expect_ok(tables_of_trace(t, NAMES_PLAIN, &tables));
+    const Table *rows = tables_find(&tables, "operators");
+    int column = table_column(rows, "operator_share");
+    assert_true(column >= 0);
+    double sum = 0;
+    for (int64_t row = 0; row < rows->rows; row++) {
+        const Cell *cells = &rows->cells[row * rows->column_count];
+        if (cells[0].text[0] == ' ')
+            sum += cells[column].number;
+        else if (row)
+            assert_true(fabs(sum - 1) < 1e-9);
+        if (cells[0].text[0] != ' ') sum = 0;
+    }
+    assert_true(fabs(sum - 1) < 1e-9);
+    tables_free(&tables);
+    trace_close(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(chrome_is_valid, scratch_setup, scratch_teardown),
         cmocka_unit_test(file_renders_the_same),
+        cmocka_unit_test(kernels_share_their_operator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
