@@ -475,6 +475,11 @@ static void reads_processors_of_all_kinds(void **state) {
     assert_int_equal(p.height, 224);
     assert_float_equal(p.mean[0], 0, 0);
     assert_float_equal(p.deviation[0], 0.5, 1e-7);
+    write_text_file(path,
+                    "{\"do_pad\": false, \"pad_size\": 9, \"crop_pct\": null, \"do_convert_rgb\": true, "
+                    "\"size\": {\"height\": 6, \"width\": 5}, \"default_to_square\": false}");
+    expect_ok(processor_read(*state, &p, &found));
+    assert_int_equal(p.width, 5);
     static const char *const lies[][2] = {
         {"{\"size\": {\"height\": 5}}", "\"size\""},
         {"{\"resample\": 0}", "resample"},
@@ -485,6 +490,15 @@ static void reads_processors_of_all_kinds(void **state) {
         {"{\"size\": 20, \"do_center_crop\": true, \"crop_size\": 21}", "larger"},
         {"{\"size\": 20, \"do_center_crop\": true, \"crop_size\": {\"shortest_edge\": 5}}",
          "a height and a width"},
+        {"{\"crop_pct\": 0.875}", "\"crop_pct\" is not supported"},
+        {"{\"do_pad\": true, \"pad_size\": {\"height\": 230, \"width\": 230}}",
+         "\"do_pad\" is not supported"},
+        {"{\"rescale_offset\": true}", "\"rescale_offset\" is not supported"},
+        {"{\"do_flip_channel_order\": true}", "\"do_flip_channel_order\" is not supported"},
+        {"{\"size\": {\"shortest_edge\": 224}}", "\"shortest_edge\" without \"do_center_crop\""},
+        {"{\"size\": {\"shortest_edge\": 5, \"longest_edge\": 9}, \"do_center_crop\": true}",
+         "\"longest_edge\" is not supported"},
+        {"{\"size\": 20, \"default_to_square\": false}", "\"default_to_square\" is not supported"},
         {"[]", "not a JSON object"}};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         write_text_file(path, lies[i][0]);

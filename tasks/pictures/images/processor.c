@@ -42,6 +42,9 @@ static Status read_size(const json_t *root, const char *key, const char *path, i
                       : json_is_integer(value) ? value
                                                : json_object_get(value, "height"));
     *width = json_is_integer(value) ? *height : side_of(json_object_get(value, "width"));
+    const char *other = json_object_get(value, "longest_edge") ? "longest_edge" : NULL;
+    if (json_is_integer(value) && !asks(root, "default_to_square", true)) other = "default_to_square";
+    if (other) return fail(ERROR_FORMAT, "%s: \"%s\" is not supported", path, other);
     if (*height && (*width || shortest)) return OK;
     return fail(ERROR_FORMAT, "%s: \"%s\" is not the size of a picture", path, key);
 }
@@ -86,17 +89,50 @@ static Status read_normalization(const json_t *root, const char *path, ImageProc
     return OK;
 }
 
+static bool is_one_of(const char *key, const char *const keys[]) {
+    while (*keys && strcmp(*keys, key) != 0) keys++;
+    return *keys;
+}
+
+/* Refuses steps that are not done here: each "do_..." that is unknown, and settings of other processors. */
+static Status check_keys(const json_t *root, const char *path) {
+    static const char *const known[] = {"do_resize",
+                                        "do_center_crop",
+                                        "do_rescale",
+                                        "do_normalize",
+                                        "do_convert_rgb",
+                                        "do_reduce_labels", // of masks
+                                        NULL};
+    static const char *const others[] = {"crop_pct", "rescale_offset",    "offset", "size_divisor",
+                                         "pad_size", "keep_aspect_ratio", NULL};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)root, key, value) {
+        bool step = strncmp(key, "do_", 3) == 0 && !is_one_of(key, known);
+        bool off = json_is_null(value) || json_is_false(value);
+        bool padding = strcmp(key, "pad_size") == 0 && !asks(root, "do_pad", true);
+        if (!off && !padding && (step || is_one_of(key, others)))
+            return fail(ERROR_FORMAT, "%s: \"%s\" is not supported", path, key);
+    }
+    return OK;
+}
+
 static Status read_all(const json_t *root, const char *path, ImageProcessor *p) {
     const json_t *resample = json_object_get(root, "resample");
     *p = defaults;
     if (!json_is_object(root)) return fail(ERROR_FORMAT, "%s: not a JSON object", path);
+    TRY(check_keys(root, path));
     if (!asks(root, "do_resize", true))
         return fail(ERROR_FORMAT, "%s: pictures that are not resized are not supported", path);
     TRY(read_size(root, "size", path, &p->scaled_height, &p->scaled_width));
     p->height = p->scaled_height;
     p->width = p->scaled_width ? p->scaled_width : p->scaled_height;
-    if (asks(root, "do_center_crop", false)) TRY(read_size(root, "crop_size", path, &p->height, &p->width));
-    bool both = p->scaled_width > 0; // sides are given
+    bool both = p->scaled_width > 0, crops = asks(root, "do_center_crop", false); // both: sides are given
+    if (!both && !crops)
+        return fail(ERROR_FORMAT,
+                    "%s: \"shortest_edge\" without \"do_center_crop\" leaves pictures of different sizes",
+                    path);
+    if (crops) TRY(read_size(root, "crop_size", path, &p->height, &p->width));
     if (!p->width) return fail(ERROR_FORMAT, "%s: \"crop_size\" needs a height and a width", path);
     if (p->height > p->scaled_height || p->width > (both ? p->scaled_width : p->scaled_height))
         return fail(ERROR_FORMAT, "%s: \"crop_size\" is larger than \"size\"", path);
