@@ -123,6 +123,33 @@ static void inks_are_pillows(void **state) {
     }
 }
 
+/* Two axes in the order of Pillow 13, with its values: other orders are up to 11 and 14 away. */
+static void axes_are_scaled_in_pillows_order(void **state) {
+    static const struct {
+        int height, width, to_height, to_width;
+        uint8_t pixels[48];
+    } all[] = {
+        {13, 6, 4, 4, {24, 190, 197, 43, 250, 113, 67, 121, 35, 102, 163, 205, 140, 191, 137, 0}},
+        {12, 8, 4, 4, {117, 138, 138, 117, 127, 127, 127, 127, 127, 127, 127, 127, 138, 117, 117, 138}},
+        {9, 9, 12, 4, {36, 255, 160, 93,  68,  82,  187, 55, 171, 47, 159, 82, 239, 196, 82,  175,
+                       13, 180, 70,  215, 128, 106, 137, 55, 213, 67, 194, 80, 152, 98,  171, 255,
+                       54, 184, 4,   120, 61,  188, 170, 45, 141, 99, 212, 81, 223, 0,   85,  171}},
+        {9, 9, 4, 12, {162, 77,  72,  157, 153, 102, 129, 211, 174, 82,  58,  102, 157, 155, 113, 72,
+                       164, 179, 131, 69,  90,  169, 166, 94,  55,  120, 178, 176, 98,  73,  122, 187,
+                       117, 92,  134, 200, 214, 138, 62,  55,  157, 131, 96,  113, 209, 147, 72,  44}}};
+    (void)state;
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        uint8_t pixels[13 * 9], out[48];
+        int height = all[k].to_height, width = all[k].to_width;
+        for (int i = 0; i < all[k].height * all[k].width; i++)
+            pixels[i] = ((i * i * 7 + i * 31) >> 3) % 2 ? 255 : 0;
+        const ImageProcessor p = {height, width, 1, height, width, RESAMPLE_BICUBIC, {0}, {0}};
+        image_process(&(Image){pixels, all[k].height, all[k].width, 1}, &p, out);
+        for (int i = 0; i < height * width; i++)
+            assert_in_range(abs(out[i] - all[k].pixels[i]), 0, 1); // Pillow's weights are of 22 bits
+    }
+}
+
 static void refuses_damaged_files(void **state) {
     static const struct {
         const char *name, *why;
@@ -512,6 +539,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_pillow_and_transformers),
                                        cmocka_unit_test(grey_is_pillows),
                                        cmocka_unit_test(inks_are_pillows),
+                                       cmocka_unit_test(axes_are_scaled_in_pillows_order),
                                        cmocka_unit_test(refuses_damaged_files),
                                        cmocka_unit_test(refuses_every_beginning),
                                        cmocka_unit_test(refused_pictures_leave_no_memory),

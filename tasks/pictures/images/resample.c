@@ -105,22 +105,33 @@ static void resample(const Image *image, const Cut *cut, Resample filter, int64_
     memory_free(rows);
 }
 
-/* Where a filter overshoots, it matters that Pillow takes the columns first, and bytes between the two. */
+/* Where a filter overshoots, it matters which axis Pillow takes first, and that it stores bytes between the two:
+ * since version 13 the rows go first where their number shrinks by more than twice what that of columns does. */
+static bool rows_go_first(const Cut *cut) {
+    int64_t rows_lost = cut->height - cut->scaled_height, columns_lost = cut->width - cut->scaled_width;
+    return rows_lost > 0 && rows_lost > 2 * columns_lost;
+}
+
 void image_resample(const Image *image, const Cut *cut, Resample filter, int64_t height, int64_t width,
                     uint8_t *out) {
     if (filter == RESAMPLE_BILINEAR) {
         resample(image, cut, filter, height, width, out);
         return;
     }
-    Image narrow = {memory_allocate((size_t)(cut->height * width * image->channels)), cut->height, width,
-                    image->channels};
-    Cut columns = *cut, rows = *cut;
-    columns.scaled_height = cut->height;
-    columns.first_row = 0;
-    resample(image, &columns, filter, cut->height, width, narrow.pixels);
-    rows.top = rows.left = rows.first_column = 0;
-    rows.width = rows.scaled_width = width;
+    bool rows_first = rows_go_first(cut);
+    Image between = {NULL, rows_first ? height : cut->height, rows_first ? cut->width : width,
+                     image->channels};
+    between.pixels = memory_allocate((size_t)(between.height * between.width * image->channels));
+    Cut rows = *cut, columns = *cut;
+    rows.scaled_width = rows.width = between.width;
+    rows.first_column = 0;
     rows.mirrored = false;
-    resample(&narrow, &rows, filter, height, width, out);
-    image_free(&narrow);
+    columns.scaled_height = columns.height = between.height;
+    columns.first_row = 0;
+    const Cut *first = rows_first ? &rows : &columns;
+    Cut second = rows_first ? columns : rows;
+    second.top = second.left = 0;
+    resample(image, first, filter, between.height, between.width, between.pixels);
+    resample(&between, &second, filter, height, width, out);
+    image_free(&between);
 }

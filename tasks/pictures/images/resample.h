@@ -1,4 +1,4 @@
-/* resample: part of a picture, scaled. As Pillow does it: each pixel is a mean of those beneath the filter,
+/* resample: part of a picture, scaled. As Pillow 13 does it: each pixel is a mean of those beneath the filter,
  * which is as wide as what is shrunk asks for, and what lies outside does not count. (stb_image_resize
  * repeats the border there instead.) */
 #pragma once
