@@ -4,8 +4,8 @@
 
 Draws pictures of odd sizes, modes and formats, scales them by `build/bench/pictures process` and by the processor, and
 prints the largest difference for each filter, of 255, by how they are stored. Exit code 1 if a bilinear one is above 1.
-A bicubic filter, which overshoots, takes the axes in Pillow 13's order; earlier versions differ by more. With --time, how many pictures a second one core decodes of that folder's
-JPEG files: the thread's own time, so that others' load does not count.
+A bicubic filter, which overshoots, takes the axes in Pillow 13's order; earlier versions differ by more. With --time, how
+many pictures a second one core decodes of that folder's JPEG files: the thread's own time, so that others' load does not count.
 Needs: pip install pillow numpy transformers torch torchvision. Run from the checkout's root.
 """
 
