@@ -6,6 +6,7 @@
 #include "kernels/device/device.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -61,16 +62,22 @@ bool channel_say(Channel *c, const Head *own, Kind kind, const void *data, size_
     return said;
 }
 
-ErrorCode code_told(int32_t code) {
-    return code >= ERROR_INTERNAL && code <= ERROR_NONFINITE ? (ErrorCode)code : ERROR_DEVICE;
-}
-
-Beat *channel_beat(Channel *c) {
+const Beat *channel_beat(Channel *c) {
     Beat *beat = &c->last;
     memcpy(beat, c->body, sizeof *beat);
-    beat->reason[REASON_BYTES - 1] = beat->phase[NOTE_BYTES - 1] = beat->action[NOTE_BYTES - 1] = 0;
-    if (beat->code) beat->code = (int32_t)code_told(beat->code);
+    beat->why.reason[REASON_BYTES - 1] = beat->phase[NOTE_BYTES - 1] = beat->action[NOTE_BYTES - 1] = 0;
     return beat;
+}
+
+Verdict verdict_of(Status status) {
+    Verdict verdict = {.code = (int32_t)status_code(status)};
+    snprintf(verdict.reason, sizeof verdict.reason, "%s", status_message(status));
+    return verdict;
+}
+
+Status verdict_status(Verdict v) {
+    const bool known = v.code >= ERROR_INTERNAL && v.code <= ERROR_NONFINITE;
+    return fail(known ? (ErrorCode)v.code : ERROR_DEVICE, "%.*s", REASON_BYTES - 1, v.reason);
 }
 
 void channel_close(Channel *c) {

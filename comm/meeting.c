@@ -67,8 +67,7 @@ static Status examine(const Meeting *m, const Hello *hello) {
 }
 
 static void answer(Meeting *m, Channel *c, Status wrong) {
-    Beat beat = {.code = (int32_t)status_code(wrong)};
-    snprintf(beat.reason, sizeof beat.reason, "%s", status_message(wrong));
+    const Beat beat = {.why = verdict_of(wrong)};
     m->told += wrong && c->connection >= 0;
     (void)channel_say(c, &m->link->head, wrong ? SAYS_VERDICT : SAYS_WELCOME, &beat, sizeof beat,
                       device_clock() + ANSWER_SECONDS);

@@ -23,29 +23,27 @@ void pulse_begin(Rendezvous *r, const PulseSetup *watch) {
     pthread_mutex_unlock(&l->lock);
 }
 
-static void begin(Rendezvous *r, bool step, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void begin(Rendezvous *r, bool step, const char *format, ...) {
+static void begin(Rendezvous *r, bool step, const char *what) {
     Link *l = (Link *)r;
-    va_list arguments;
     if (!r) return;
     pthread_mutex_lock(&l->lock);
     l->noted = device_clock();
     if (l->step_runs) l->recent[l->steps++ % PULSE_RECENT] = l->noted - l->began;
     l->step_runs = step;
     l->began = l->noted;
-    va_start(arguments, format);
-    vsnprintf(l->now.phase, sizeof l->now.phase, format, arguments);
-    va_end(arguments);
+    snprintf(l->now.phase, sizeof l->now.phase, "%s", what);
     l->now.action[0] = 0;
     pthread_mutex_unlock(&l->lock);
 }
 
 void pulse_step(Rendezvous *r, int64_t step) {
-    begin(r, true, "step %lld", (long long)step);
+    char what[NOTE_BYTES];
+    snprintf(what, sizeof what, "step %lld", (long long)step);
+    begin(r, true, what);
 }
 
 void pulse_other(Rendezvous *r, const char *what) {
-    begin(r, false, "%s", what);
+    begin(r, false, what);
 }
 
 void pulse_note(Rendezvous *r, const char *format, ...) {
@@ -68,8 +66,7 @@ static Beat make_beat(Link *l, Status why) {
     Beat beat = l->now;
     beat.idle = device_clock() - l->noted;
     pthread_mutex_unlock(&l->lock);
-    beat.code = (int32_t)status_code(why);
-    snprintf(beat.reason, sizeof beat.reason, "%s", status_message(why));
+    beat.why = verdict_of(why);
     return beat;
 }
 
@@ -145,8 +142,8 @@ static void keep(Link *l, Channel *c) {
 static void take_beat(Link *l, Channel *c) {
     char why[REASON_BYTES + 32];
     const Beat *beat = channel_beat(c);
-    if (c->head.kind == SAYS_END && beat->code) {
-        snprintf(why, sizeof why, "has failed: %s", beat->reason);
+    if (c->head.kind == SAYS_END && beat->why.code) {
+        snprintf(why, sizeof why, "has failed: %s", beat->why.reason);
         give_up(l, c->rank, why, beat, 0);
     } else if (c->head.kind == SAYS_END) { // nothing more goes there, so that it sees the connection end
         pthread_mutex_lock(&l->lock);
@@ -156,7 +153,7 @@ static void take_beat(Link *l, Channel *c) {
         (void)shutdown(c->connection, SHUT_WR);
     } else if (c->head.kind == SAYS_VERDICT && c->rank == 0) {
         l->told = true;
-        set_verdict(l, fail(code_told(beat->code), "%s", beat->reason));
+        set_verdict(l, verdict_status(beat->why));
     }
 }
 

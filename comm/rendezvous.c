@@ -28,9 +28,8 @@ static Status say_hello(Link *l, const char *host, int port, const Hello *hello,
     } else if (!answered) {
         status = fail(ERROR_DEVICE, "what listens there does not answer as a rank of this version does");
     } else if (c->head.kind == SAYS_VERDICT) {
-        const Beat *beat = channel_beat(c);
         l->told = true;
-        status = fail(code_told(beat->code), "%s", beat->reason);
+        status = verdict_status(channel_beat(c)->why);
     }
     if (status) channel_close(c);
     return status;
@@ -182,22 +181,13 @@ Status rendezvous_gather(Rendezvous *r, const void *mine, size_t bytes, void *al
 }
 
 Status rendezvous_agree(Rendezvous *r, Status mine) {
-    typedef struct {
-        int32_t code;
-        char reason[REASON_BYTES];
-    } Report;
-    Report own = {.code = (int32_t)status_code(mine)};
-    OWNED Report *all = memory_array((size_t)r->size, sizeof *all);
-    snprintf(own.reason, sizeof own.reason, "%s", status_message(mine));
+    OWNED Verdict *all = memory_array((size_t)r->size, sizeof *all);
+    const Verdict own = verdict_of(mine);
     Status status = rendezvous_gather(r, &own, sizeof own, all);
     if (mine) status_free(status);
     if (mine || status) return mine ? mine : status;
-    for (int rank = 0; rank < r->size; rank++) {
-        all[rank].reason[REASON_BYTES - 1] = 0;
-        if (all[rank].code)
-            return fail(code_told(all[rank].code), "rank %d on %s: %s", rank, r->hosts[rank],
-                        all[rank].reason);
-    }
+    for (int rank = 0; rank < r->size; rank++)
+        if (all[rank].code) return fail_at(verdict_status(all[rank]), "rank %d on %s", rank, r->hosts[rank]);
     return OK;
 }
 

@@ -37,14 +37,19 @@ typedef struct {
     char facts[FACTS_BYTES]; // zero-terminated
 } Hello;
 
+/* Why a rank or the run ends; a code of 0: for no error. */
+typedef struct {
+    int32_t code;
+    char reason[REASON_BYTES];
+} Verdict;
+
 /* What a rank does. */
 typedef struct {
     int64_t calls;           // collectives asked for so far
     double idle;             // seconds since the last note
     char phase[NOTE_BYTES];  // "step 12"
     char action[NOTE_BYTES]; // "reduce-scatter of 3145728 fp32"; "" while there is none in this phase
-    int32_t code;            // an ErrorCode, with its reason
-    char reason[REASON_BYTES];
+    Verdict why;
 } Beat;
 
 /* The other end of a connection. */
@@ -90,10 +95,12 @@ bool channel_wait(Channel *channel, const Head *own, double until);
  * nothing else is being said. */
 bool channel_say(Channel *channel, const Head *own, Kind kind, const void *data, size_t bytes, double until);
 void channel_close(Channel *channel);
-/* The Beat that has come in, with texts that end and a code that is one. */
-Beat *channel_beat(Channel *channel);
-/* ERROR_DEVICE for a number from the wire that is no code. */
-ErrorCode code_told(int32_t code);
+/* The Beat that has come in, with texts that end. */
+const Beat *channel_beat(Channel *channel);
+
+Verdict verdict_of(Status status);
+/* What another rank has told, as an error: ERROR_DEVICE where its code is none. */
+CHECKED Status verdict_status(Verdict verdict);
 
 /* Rank 0's part of the meeting: until all have said who they are. */
 CHECKED Status meeting_host(Link *link, const Identity *identity, const Hello *mine, double seconds);
