@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* A door that foreign bytes come through: it takes any, breaks none of its promises, and ends. */
 typedef void FuzzDoor(const uint8_t *data, size_t size);
@@ -54,6 +55,8 @@ const uint8_t *scratch_get(const char *name, size_t *size);
 void scratch_unpack(const uint8_t *data, size_t size);
 
 /* ---- shared by doors ---- */
+
+extern FILE *fuzz_nowhere; // /dev/null, open before the first input: a door leaves no descriptor behind
 
 struct Tokenizer;
 /* The smallest that is trained: a byte is a token, and there are <pad>, <s>, </s> and <mask>. Made once. */

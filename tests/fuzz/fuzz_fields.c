@@ -76,9 +76,10 @@ static void write_and_take(Outer *first) {
 }
 
 static void read_fields(const uint8_t *data, size_t size) {
-    static FILE *nowhere;
+    static bool described;
     Outer first;
-    if (!nowhere) fields_describe(fields, nowhere = fopen("/dev/null", "w"));
+    if (!described) fields_describe(fields, fuzz_nowhere);
+    described = true;
     Status status = take((const char *)data, (int64_t)size, &first);
     if (!status) write_and_take(&first);
     if (status) must_refuse(status, ERROR_FORMAT);
