@@ -55,8 +55,14 @@ static Status cast_weight(Ctx *ctx, Parameter *p) {
     return tensor_empty(p->bytes.y) ? OK : linear_cast_weight(ctx, &l, &p->bytes);
 }
 
+bool scales_casts_weights(const Ctx *ctx, const Parameters *p) {
+    for (int i = 0; i < p->count && ctx->fuses & FUSE_FP8; i++)
+        if (!tensor_empty(p->info[i].parameter->bytes.y)) return true;
+    return false;
+}
+
 Status scales_cast_weights(Ctx *ctx, Parameters *p) {
-    if (!(ctx->fuses & FUSE_FP8)) return OK;
+    if (!scales_casts_weights(ctx, p)) return OK;
     ctx->call = "weights in 8 bits";
     ctx->training = true;
     return each(ctx, p, cast_weight);

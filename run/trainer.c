@@ -188,7 +188,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
         TRY(ranks_clear(t, i));
-        if (i == 0 && scales_have_weights(&t->model.parameters))
+        if (i == 0 && scales_casts_weights(&t->ctx, &t->model.parameters))
             TRY(replay_run(&t->ctx, &t->cast, (const double[REPLAY_TERMS]){0}, cast_weights, t));
         TRY(upload_batch(t, fetch, source, i, NULL));
         const DeviceBatch *m = &t->micro;

@@ -453,6 +453,7 @@ static void check_training(const char *folder, const char *device) {
 
 /* Weights that do not change: what their casts have seen does not depend on how often a step casts them. */
 static void check_scales(const char *folder, const char *device) {
+    program_succeeds(folder, "rm -rf scales0 scales1");
     float scales[2][3 * 64];
     int64_t count = 0;
     for (int i = 0; i < 2; i++) {
