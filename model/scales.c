@@ -44,12 +44,6 @@ Status scales_take_weights(Ctx *ctx, Parameters *p) {
     return each(ctx, p, take_weight);
 }
 
-bool scales_have_weights(const Parameters *p) {
-    for (int i = 0; i < p->count; i++)
-        if (!tensor_empty(p->info[i].parameter->bytes.y)) return true;
-    return false;
-}
-
 static Status cast_weight(Ctx *ctx, Parameter *p) {
     const LinearForward l = {.weight = p->weight, .scales = p->scales, .seen = p->seen};
     return tensor_empty(p->bytes.y) ? OK : linear_cast_weight(ctx, &l, &p->bytes);

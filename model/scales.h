@@ -18,8 +18,6 @@ enum { SCALE_MARGIN = 2 };
 
 /* Memory for the blocks' weights in 8 bits and their transposes, where the GPU multiplies these. */
 CHECKED Status scales_take_weights(Ctx *ctx, Parameters *parameters);
-/* Whether any weight has such memory. Without, a captured scales_cast_weights() would be an empty graph. */
-bool scales_have_weights(const Parameters *parameters);
 /* Whether there is any to cast now: a graph must not be empty. */
 bool scales_casts_weights(const Ctx *ctx, const Parameters *parameters);
 /* Casts them, once what casts have seen has been cleared. Nothing where they have no memory. */
