@@ -3,9 +3,11 @@
 #include "base/files.h"
 #include "base/json_read.h"
 #include "base/memory.h"
+#include "data/kept.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { FILE_LIMIT = 16 << 20 /* bytes */ };
 
@@ -68,13 +70,31 @@ void end_tokens_text(const EndTokens *ends, char text[END_TOKENS_TEXT]) {
     if (several) snprintf(text + length, (size_t)(END_TOKENS_TEXT - length), "]");
 }
 
-Status end_tokens_write(const char *folder, const EndTokens *ends) {
-    char ids[END_TOKENS_TEXT], text[END_TOKENS_TEXT + 40];
-    if (!ends->count) return OK;
-    end_tokens_text(ends, ids);
-    int length = snprintf(text, sizeof text, "{\n  \"eos_token_id\": %s\n}\n", ids);
-    char *path = path_join(folder, generation_name);
-    Status status = file_write(path, text, length);
-    memory_free(path);
+Status end_tokens_write(const char *folder, const EndTokens *ends, const json_t *kept) {
+    static const char own[] = "eos_token_id";
+    char ids[END_TOKENS_TEXT];
+    const char *key;
+    const json_t *value;
+    const size_t others = json_object_size(kept) - (json_object_get(kept, own) != NULL);
+    if (!ends->count && !others) return OK;
+    JsonWriter w = {0};
+    json_write_open(&w, '{');
+    if (ends->count) {
+        end_tokens_text(ends, ids);
+        json_write_line(&w, 2, true);
+        json_write_key(&w, own);
+        json_write_json(&w, ids);
+    }
+    json_object_foreach((json_t *)kept, key, value) {
+        if (strcmp(key, own) == 0) continue;
+        json_write_line(&w, 2, true);
+        json_write_key(&w, key);
+        kept_write(&w, value);
+    }
+    json_write_line(&w, 0, false);
+    json_write_close(&w, '}');
+    OWNED char *path = path_join(folder, generation_name);
+    Status status = json_writer_save(&w, path);
+    json_writer_free(&w);
     return status;
 }

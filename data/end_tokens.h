@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,8 +17,9 @@ typedef struct {
 /* None where neither file names any. ERROR_FORMAT says what is malformed. */
 CHECKED Status end_tokens_read(const char *folder, EndTokens *ends);
 
-/* Writes generation_config.json, where there are any. */
-CHECKED Status end_tokens_write(const char *folder, const EndTokens *ends);
+/* Writes generation_config.json, where there are any or `kept`, what it said before (data/kept.h), says more.
+ * NULL: nothing. */
+CHECKED Status end_tokens_write(const char *folder, const EndTokens *ends, const json_t *kept);
 
 bool end_tokens_hold(const EndTokens *ends, int32_t token);
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "data/end_tokens.h"
+#include "data/kept.h"
 #include "tasks/pictures/images/processor.h"
 #include "tasks/pictures/images/labels.h"
 #include "kernels/linear/linear.h"
@@ -81,6 +82,7 @@ typedef struct {
     bool new_head;            // not a field: initialize the head, even if the folder has one
     const char *other_head;   // not a field: purpose of an ignored head in the folder; NULL: none
     const Labels *labels;     // not a field: class names, owned elsewhere; NULL: none
+    const Kept *kept;         // not a field: what else the folder says, owned elsewhere; NULL: nothing
     ImageProcessor processor; // not a field: from preprocessor_config.json
 } Config;
 
@@ -125,8 +127,8 @@ struct ConfigKey {
     const ConfigChoice *choices; // for a field that is an enum
     const ConfigKey *members;    // for an object: its members; others are refused
     const char *only;            // JSON of the only supported value; others are refused
-    const char *written;         // JSON to write for a key without a field
-    bool end_of_text;            // key without a field: the tokenizer's end-of-text id is written
+    const char *written;         // JSON to write for a key without a field, unless the folder said otherwise
+    bool end_of_text;            // the same with the tokenizer's end-of-text id
     bool ends;                   // instead, the config's end tokens are written, if any
     bool old;                    // from older files: read, but not written
     bool labels; // a size written as an object with a member per class; label2id is written beside it

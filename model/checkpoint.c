@@ -48,7 +48,7 @@ static Status write_end_tokens(const char *folder, const Config *config, const T
     EndTokens ends = config->ends;
     const int32_t end = tokenizer ? tokenizer_end_of_text(tokenizer) : -1;
     if (config->architecture->end_tokens && !ends.count && end >= 0) ends = (EndTokens){{end}, 1};
-    return end_tokens_write(folder, &ends);
+    return end_tokens_write(folder, &ends, config->kept ? config->kept->generation : NULL);
 }
 
 /* All of the folder but its tensors. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { FILE_LIMIT = 16 << 20 /* bytes */, SHOWN = 60 /* bytes of a value in a message */ };
-enum { MEMBERS = 40, MEMBER_TEXT = 400 };
+enum { MEMBER_TEXT = 400 };
 
 /* A parsed file and what to call it. */
 typedef struct {
@@ -235,18 +235,21 @@ Status config_read(const char *path, Config *config) {
 
 /* A flat JSON object, a member to a line. */
 typedef struct {
-    char *members[MEMBERS];
+    char **members;
+    int64_t room;
     int count;
 } Object;
 
 static void free_members(Object *o) {
     for (int i = 0; i < o->count; i++) memory_free(o->members[i]);
-    o->count = 0;
+    memory_free(o->members);
+    *o = (Object){0};
 }
 
 static void add(Object *o, const char *key, const char *value) {
     static const char layout[] = "  \"%s\": %s";
     size_t room = sizeof layout + strlen(key) + strlen(value);
+    o->members = memory_grow(o->members, &o->room, o->count + 1, sizeof *o->members);
     snprintf(o->members[o->count++] = memory_allocate(room), room, layout, key, value);
 }
 
@@ -334,8 +337,46 @@ static void add_labels(Object *o, const Config *c) {
     json_writer_free(&classes);
 }
 
+/* ---- what the folder said that is not ours ---- */
+
+/* Whether what the key says follows from the config. */
+static bool is_ours(const ConfigKey *k) {
+    return k->field || k->members || k->labels || k->only || k->ends;
+}
+
+static const json_t *kept_value(const Config *c, const char *key) {
+    return c->kept ? json_object_get(c->kept->config, key) : NULL;
+}
+
+static void add_kept(Object *o, const char *key, const json_t *value) {
+    JsonWriter w = {0};
+    kept_write(&w, value);
+    add(o, key, w.text);
+    json_writer_free(&w);
+}
+
+static bool is_known(const Config *c, const char *key) {
+    static const char *const others[] = {"architectures", "model_type", "torch_dtype", "dtype", "label2id"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(key, others[i]) == 0) return true;
+    for (const ConfigKey *k = c->architecture->keys; k->key; k++)
+        if (strcmp(key, k->key) == 0 || (k->alias && strcmp(key, k->alias) == 0)) return true;
+    return false;
+}
+
+/* Keys that the family's row does not know. One that JSON would escape is no setting of anybody's. */
+static void add_unknown(Object *o, const Config *c) {
+    const char *key;
+    const json_t *value;
+    if (!c->kept || !c->kept->config) return;
+    json_object_foreach((json_t *)c->kept->config, key,
+                        value) if (!is_known(c, key) && !strpbrk(key, "\"\\\n\t")) add_kept(o, key, value);
+}
+
 static void add_key(Object *o, const ConfigKey *k, const Config *c, int64_t end_of_text) {
     if (k->old) return;
+    const json_t *kept = is_ours(k) ? NULL : kept_value(c, k->key);
+    if (kept) return add_kept(o, k->key, kept);
     if (k->members) add_members(o, k, c);
     if (k->labels) return add_labels(o, c);
     if (k->field) add_field(o, k, k->key, c);
@@ -410,6 +451,7 @@ static Status check_written(const char *text, const char *path, const Config *c)
 Status config_write(const char *path, const Config *c, int64_t end_of_text) {
     Object o = {0};
     for (const ConfigKey *k = c->architecture->keys; k->key; k++) add_key(&o, k, c, end_of_text);
+    add_unknown(&o, c);
     add_class(&o, c);
     add_text(&o, "model_type", c->architecture->type);
     add_text(&o, "torch_dtype", "float32");

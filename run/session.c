@@ -169,6 +169,8 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
     if (s->folder) s->name = memory_text(s->folder);
     if (s->folder) utf8_tame(s->name, (int64_t)strlen(s->name), false);
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
+    s->config.kept = &s->kept;
+    if (s->folder) TRY(kept_read(s->folder, &s->kept));
     scale_pictures(&s->config);
     if (!sizes) return OK;
     bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
@@ -261,6 +263,7 @@ void session_close(Session *s) {
     memory_free(s->folder);
     memory_free(s->name);
     labels_free(&s->labels);
+    kept_free(&s->kept);
     if (s->device) s->device->close(s->device);
     *s = (Session){0};
 }

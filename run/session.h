@@ -19,6 +19,7 @@ typedef struct {
     char *folder;         // that the model comes from; NULL for a preset
     char *name;           // of the folder, as a terminal may show it
     Labels labels;        // the names of a model's classes
+    Kept kept;            // what else the folder says
     Tokenizer *tokenizer; // NULL where none is known: only shards can be read, and nothing can be written out
 } Session;
 

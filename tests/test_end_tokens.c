@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/end_tokens.h"
+#include "data/kept.h"
 #include "model/checkpoint.h"
 #include "model/config_file.h"
 #include "run/inference.h"
@@ -55,13 +56,13 @@ static void what_is_written_is_read(void **state) {
     const EndTokens all[] = {{{2147483647}, 1}, {{5, 7, 0}, 3}};
     for (int i = 0; i < 2; i++) {
         EndTokens again;
-        expect_ok(end_tokens_write(*state, &all[i]));
+        expect_ok(end_tokens_write(*state, &all[i], NULL));
         expect_ok(end_tokens_read(*state, &again));
         assert_memory_equal(&all[i], &again, sizeof again);
     }
 }
 
-/* Of a GPT-2, too; what a text begins with is the tokenizer's. */
+/* Of a GPT-2, too; what a text begins with is the folder's, and the tokenizer's where that does not say. */
 static void every_familys_are_the_configs(void **state) {
     static const char text[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 9, \"n_layer\": 1, \"n_head\": 1, "
                                "\"n_embd\": 4, \"n_positions\": 8, \"bos_token_id\": 0, "
@@ -77,6 +78,45 @@ static void every_familys_are_the_configs(void **state) {
     assert_non_null(strstr(again, "\"bos_token_id\": 7,"));
     assert_non_null(strstr(again, "\"eos_token_id\": [5, 6],"));
     memory_free(again);
+    Kept kept;
+    write_file(*state, "config.json", text);
+    expect_ok(kept_read(*state, &kept));
+    config.kept = &kept;
+    expect_ok(config_write(path, &config, 7));
+    expect_ok(file_read(path, 1 << 16, &again, &length));
+    assert_non_null(strstr(again, "\"bos_token_id\": 0,"));
+    memory_free(again);
+    kept_free(&kept);
+    memory_free(path);
+}
+
+/* What is not ours comes back as it was; the end of a text, sizes and types are the model's. */
+static void what_others_said_is_kept(void **state) {
+    static const char generation[] = "{\"temperature\": 0.7, \"top_p\": 1.0, \"do_sample\": true, "
+                                     "\"bos_token_id\": 1, \"pad_token_id\": 0, \"eos_token_id\": [5, 6], "
+                                     "\"suppress\": [1, [2.5, null], {\"a \\\"b\\\"\": \"c\\n\"}]}",
+                      text[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 9, \"n_layer\": 1, \"n_head\": 1, "
+                               "\"n_embd\": 4, \"n_positions\": 8, \"bos_token_id\": 0, \"pad_token_id\": 0, "
+                               "\"resid_pdrop\": 0.1, \"dtype\": \"float16\", \"use_cache\": true}";
+    const char *const same[] = {"bos_token_id", "pad_token_id", "resid_pdrop", "use_cache", "n_embd"};
+    Kept kept, again;
+    Config config;
+    char *path = path_join(*state, "config.json");
+    write_file(*state, "generation_config.json", generation);
+    write_file(*state, "config.json", text);
+    expect_ok(checkpoint_config(*state, &config));
+    expect_ok(kept_read(*state, &kept));
+    config.kept = &kept;
+    expect_ok(config_write(path, &config, 7));
+    expect_ok(end_tokens_write(*state, &config.ends, kept.generation));
+    expect_ok(kept_read(*state, &again));
+    assert_true(json_equal(again.generation, kept.generation));
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        assert_true(
+            json_equal(json_object_get(again.config, same[i]), json_object_get(kept.config, same[i])));
+    assert_null(json_object_get(again.config, "dtype"));
+    kept_free(&again);
+    kept_free(&kept);
     memory_free(path);
 }
 
@@ -129,8 +169,8 @@ static void each_of_them_ends_a_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_SCRATCH(one_or_several_are_read), IN_SCRATCH(malformed_ones_are_named),
-        IN_SCRATCH(what_is_written_is_read), IN_SCRATCH(every_familys_are_the_configs),
-        ONCE(each_of_them_ends_a_text)};
+        IN_SCRATCH(one_or_several_are_read),  IN_SCRATCH(malformed_ones_are_named),
+        IN_SCRATCH(what_is_written_is_read),  IN_SCRATCH(every_familys_are_the_configs),
+        IN_SCRATCH(what_others_said_is_kept), ONCE(each_of_them_ends_a_text)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

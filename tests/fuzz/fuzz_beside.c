@@ -2,6 +2,7 @@
  * how a sentence's vector is made. */
 #include "tasks/masked/sentence_config.h"
 #include "data/end_tokens.h"
+#include "data/kept.h"
 #include "tasks/pictures/images/labels.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -25,14 +26,17 @@ static void read_beside(const uint8_t *data, size_t size) {
         for (int64_t i = 0; i <= labels.count; i++) must(!strpbrk(labels_name(&labels, i, name), "\033\n"));
         labels_free(&labels);
     }
+    (void)taken(sentence_config_read(SCRATCH, &sentence));
+    Kept kept;
+    if (!taken(kept_read(SCRATCH, &kept))) return;
     if (taken(end_tokens_read(SCRATCH, &ends)) && ends.count) {
         must(ends.count <= END_TOKENS && end_tokens_hold(&ends, ends.ids[0]));
         end_tokens_text(&ends, text);
-        must(!end_tokens_write(SCRATCH, &ends) && !end_tokens_read(SCRATCH, &again));
+        must(!end_tokens_write(SCRATCH, &ends, kept.generation) && !end_tokens_read(SCRATCH, &again));
         must(again.count == ends.count &&
              memcmp(again.ids, ends.ids, sizeof *ends.ids * (size_t)ends.count) == 0);
     }
-    (void)taken(sentence_config_read(SCRATCH, &sentence));
+    kept_free(&kept);
 }
 
 FUZZ(beside, read_beside, mutate_folder)
