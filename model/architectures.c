@@ -350,8 +350,8 @@ static const ConfigKey vit_keys[] = {
     {"intermediate_size", NEEDED(hidden)},
     {"num_labels", FIELD(vocab), .old = true},
     {"id2label", FIELD(vocab), .labels = true},
-    {"image_size", FIELD(image)},
-    {"patch_size", FIELD(patch)},
+    {"image_size", FIELD(image), .square = true},
+    {"patch_size", FIELD(patch), .square = true},
     {"num_channels", FIELD(channels)},
     {"qkv_bias", FIELD(attention_bias)},
     {"class_token", FIELD(class_token)}, // fusebox's own key: transformers always has a class token

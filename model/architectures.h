@@ -132,6 +132,7 @@ struct ConfigKey {
     bool ends;                   // instead, the config's end tokens are written, if any
     bool old;                    // from older files: read, but not written
     bool labels; // a size written as an object with a member per class; label2id is written beside it
+    bool square; // a size of both sides, which may be given as a list of two
     bool always; // a size that is written even if config_complete would derive it
 };
 

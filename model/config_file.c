@@ -74,6 +74,9 @@ static Status read_field(const File *file, const ConfigKey *k, const char *key, 
                          Config *config) {
     const json_t *value = value_of(file, key);
     void *to = (char *)config + field->offset;
+    bool both = k->square && json_array_size(value) == 2; // height and width
+    if (both && json_equal(json_array_get(value, 0), json_array_get(value, 1)))
+        value = json_array_get(value, 0);
     switch (field->kind) {
     case FIELD_SIZE:
         if (!json_is_integer(value) || json_integer_value(value) < 1)

@@ -203,7 +203,7 @@ static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
         if (s->folder) TRY(tokenizer_present(s->folder, &present));
         if (present)
             path = s->folder;
-        else if (s->config.vocab <= BYTES)
+        else if (s->config.vocab == BYTES || (!s->folder && s->config.vocab < BYTES))
             path = "bytes";
         else
             return OK;

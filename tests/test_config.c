@@ -357,6 +357,20 @@ static void malformed_files_are_named(void **state) {
     expect_error(config_read(inside(*state, "none.json"), &config), ERROR_FILE, "none.json");
 }
 
+#define VIT                                                                                                  \
+    "{\"model_type\":\"vit\",\"num_hidden_layers\":1,\"num_attention_heads\":1,\"hidden_size\":8,"           \
+    "\"intermediate_size\":8,\"patch_size\":[4,4],\"image_size\":"
+
+static void a_square_may_be_a_list(void **state) {
+    Config config;
+    (void)state;
+    expect_ok(parse(VIT "[32,32]}", &config));
+    assert_true(config.image == 32 && config.patch == 4);
+    expect_malformed(VIT "[32,28]}", "\"image_size\" is [32,28]; a positive integer");
+    expect_malformed(VIT "[32,32,32]}", "\"image_size\"");
+    expect_malformed(VIT "[0,0]}", "\"image_size\"");
+}
+
 static void long_values_are_cut(void **state) {
     (void)state;
     char text[400];
@@ -382,6 +396,7 @@ int main(void) {
         cmocka_unit_test(rotary_positions_are_read),
         cmocka_unit_test(other_llamas_are_turned_away),
         IN_SCRATCH(malformed_files_are_named),
+        cmocka_unit_test(a_square_may_be_a_list),
         cmocka_unit_test(long_values_are_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

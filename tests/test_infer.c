@@ -3,6 +3,7 @@
 
 #include "data/safetensors.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,6 +222,14 @@ static void read_logits(const char *path, int rows, float *logits) {
     safetensors_close(file);
 }
 
+/* A folder without a tokenizer, of fewer tokens than bytes, is run by ids. */
+static void test_few_tokens(void **state) {
+    char folder[PATH_MAX];
+    assert_non_null(realpath("tests/fixtures/llama/llama", folder));
+    program_succeeds(*state, "infer --model=%s --logits=x.safetensors --ids=1,96 --device=cpu", folder);
+    program_refuses(*state, ERROR_USAGE, "--tokenizer", "infer --model=%s --prompt=a --device=cpu", folder);
+}
+
 /* What comes later changes nothing before it. */
 static void test_logits(void **state) {
     static float few[3 * 256], more[5 * 256];
@@ -263,6 +272,7 @@ int main(void) {
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_eval),
         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_few_tokens),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }
