@@ -11,9 +11,9 @@
  *                    left
  *
  * On valid UTF-8 the ids are those of Hugging Face's tokenizers (what is a letter or a number is looked up in
- * PCRE2's tables: Unicode 14 in version 10.42). Only WordPiece has other ids for some characters that are newer
- * than Unicode 8 (data/wordpiece.h). Bytes and BPE encode any bytes, and decoding gives the same bytes back,
- * unless a normalizer or a space before the text changes them or the vocabulary lacks a byte,
+ * PCRE2's tables: Unicode 14 in version 10.42). Only WordPiece has other ids for some characters that are
+ * newer than Unicode 8 (data/wordpiece.h). Bytes and BPE encode any bytes, and decoding gives the same bytes
+ * back, unless a normalizer or a space before the text changes them or the vocabulary lacks a byte,
  * which is left out then, as there. A run of bytes that is not UTF-8 is a piece of its own, and a piece of
  * over 4 MiB is cut.
  *

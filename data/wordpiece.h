@@ -3,9 +3,9 @@
  * decomposed (NFD) and freed of its accents, lower-cased, and cut around punctuation. A word is then cut
  * into the longest known parts from the left, all but the first with "##" before them; a word that cannot be
  * is the unknown token. Bytes that are not UTF-8 count as nothing. Categories and decompositions are
- * utf8proc's. Those of Hugging Face's tokenizers (0.23) are about Unicode 8's. Punctuation that is newer, such as
- * U+061D, U+2E43 and U+1E95E, cuts no words there, and newer accents and format characters stay in them. So 503
- * code points have other ids here where a text is lower-cased, and 119 where it is not. */
+ * utf8proc's. Those of Hugging Face's tokenizers (0.23) are about Unicode 8's. Punctuation that is newer,
+ * such as U+061D, U+2E43 and U+1E95E, cuts no words there, and newer accents and format characters stay in
+ * them. So 503 code points have other ids here where a text is lower-cased, and 119 where it is not. */
 #pragma once
 
 #include "base/status.h"
