@@ -271,7 +271,7 @@ install: all  ## install fusebox-train, -infer and -profile, manuals and complet
 	    share/zsh/site-functions)
 	@install $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(MPI_MODULE) $(DESTDIR)$(PREFIX)/lib/fusebox
 	@for p in train infer profile; do ln -sf ../lib/fusebox/$$p $(DESTDIR)$(PREFIX)/bin/fusebox-$$p; done
-	@cd $(DESTDIR)$(PREFIX) && for p in train infer; do \
+	@cd $(DESTDIR)$(PREFIX) && lib/fusebox/profile --manual >share/man/man1/fusebox-profile.1 && for p in train infer; do \
 	    lib/fusebox/$$p --manual >share/man/man1/fusebox-$$p.1 && \
 	    lib/fusebox/$$p --completion-bash >share/bash-completion/completions/fusebox-$$p && \
 	    lib/fusebox/$$p --completion-zsh >share/zsh/site-functions/_fusebox-$$p || exit 1; done

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* How an option's text is parsed, and the type of its field. */
 typedef enum {
@@ -93,6 +94,9 @@ typedef struct {
  * must not define them. */
 void options_open(OptionSet *set, const char *program, const char *version, const char *summary);
 void options_close(OptionSet *set);
+
+/* A manual page in roff. A set without options is of a program whose first word is a command. */
+void options_print_manual(const OptionSet *set, FILE *file);
 
 /* Appends a table. Its values, which become the defaults, are stored in `values`, or if that is NULL in a
  * struct that the set owns. */

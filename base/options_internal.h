@@ -18,10 +18,9 @@ void option_write_json(const OptionSet *set, int index, JsonWriter *writer);
 /* The option's index in the table, or -1. */
 int option_find(const OptionSet *set, const char *name);
 
-/* --help and --usage; a manual page in roff; completion for bash and zsh under the installed name. */
+/* --help and --usage; completion for bash and zsh under the installed name. */
 void options_print_help(const OptionSet *set, FILE *file);
 void options_print_usage(const OptionSet *set, FILE *file);
-void options_print_manual(const OptionSet *set, FILE *file);
 void options_print_bash(const OptionSet *set, FILE *file);
 void options_print_zsh(const OptionSet *set, FILE *file);
 

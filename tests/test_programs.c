@@ -292,6 +292,16 @@ static void test_manual_and_completion(void **state) {
                          "! command -v groff || test -z \"$(groff -man -Tascii -ww m 2>&1 >/dev/null)\"");
         program_succeeds(*state, "! command -v zsh || zsh -n z");
     }
+    program_succeeds(*state, "profile --manual >m");
+    for (const char *const *word = (const char *const[]){"EXAMPLES", "EXIT STATUS", "FILES", NULL}; *word;
+         word++)
+        program_succeeds(*state,
+                         "for p in train infer profile; do $p --manual | grep -q '^.SH %s' || exit 1; done",
+                         *word);
+    program_succeeds(*state, "! command -v groff || test -z \"$(groff -man -Tascii -ww m 2>&1 >/dev/null)\"");
+    program_succeeds(*state,
+                     "ln -s $(command -v profile) other && ./other --help | grep -q '^Usage: other diff' "
+                     "&& ./other nonsense 2>&1 | grep -q ^other:");
     const Ran *ran =
         program_succeeds(*state, "bash -c 'source b; COMP_WORDS=(fusebox-infer --pool); COMP_CWORD=1; "
                                  "_fusebox_infer; echo \"${COMPREPLY[@]}\"; COMP_WORDS=(fusebox-infer "

@@ -1,6 +1,7 @@
 /* profile: what can be done with the bundles and comparisons that ./train and ./infer write. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/options.h"
 #include "base/version.h"
 #include "report/anatomy.h"
 #include "report/bundle_check.h"
@@ -17,19 +18,22 @@
 
 enum { LIMITS_MOST = 32, EXIT_EXCEEDED = 8 };
 
+static const char *const usage[] = {"diff BEFORE.json AFTER.json [--fail-if LIMIT]...",
+                                    "diff A1.json A2.json... vs B1.json B2.json... [--fail-if LIMIT]...",
+                                    "check FILE.json...",
+                                    "page FILE.json PAGE.html",
+                                    "trace FILE.json TRACE.json [naive|fused]",
+                                    "tables FILE.json",
+                                    "questions FILE.json",
+                                    "report FILE.json",
+                                    "picture COMPARE.json PICTURE.svg",
+                                    "anatomy [NAME]",
+                                    "schema",
+                                    "--version",
+                                    "--manual",
+                                    NULL};
+
 static const char help[] =
-    "Usage: profile diff BEFORE.json AFTER.json [--fail-if LIMIT]...\n"
-    "       profile diff A1.json A2.json... vs B1.json B2.json... [--fail-if LIMIT]...\n"
-    "       profile check FILE.json...\n"
-    "       profile page FILE.json PAGE.html\n"
-    "       profile trace FILE.json TRACE.json [naive|fused]\n"
-    "       profile tables FILE.json\n"
-    "       profile questions FILE.json\n"
-    "       profile report FILE.json\n"
-    "       profile picture COMPARE.json PICTURE.svg\n"
-    "       profile anatomy [NAME]\n"
-    "       profile schema\n"
-    "       profile --version\n"
     "\n"
     "  diff     compares two profiles, or several runs a side, operation by operation:\n"
     "           added, removed, slower, faster, or the same within noise, which is less\n"
@@ -56,6 +60,46 @@ static const char help[] =
     "           and shared memory, what limits occupancy, how memory is read, where\n"
     "           threads wait, what could still be fused.\n"
     "  schema   prints the keys of a profile; docs/profile-schema.md explains them.\n";
+
+static const OptionNote manual[] = {
+    {"COMMANDS", NULL},
+    {"diff BEFORE.json AFTER.json [--fail-if LIMIT]...", "Compares two profiles, operation by operation."},
+    {"diff A1.json A2.json... vs B1.json B2.json...", "Compares several runs a side."},
+    {"check FILE.json...", "Says what is wrong with profiles."},
+    {"page FILE.json PAGE.html", "Makes the HTML page of a profile."},
+    {"trace FILE.json TRACE.json [naive|fused]", "Makes the trace of a path, for Perfetto."},
+    {"tables FILE.json, questions FILE.json",
+     "Prints a profile as tables, or as answers to seven questions."},
+    {"report FILE.json", "Prints a profile as Markdown."},
+    {"picture COMPARE.json PICTURE.svg", "Draws a comparison."},
+    {"anatomy [NAME]", "Prints how each CUDA kernel of this version is built."},
+    {"schema", "Prints the keys of a profile."},
+    {"EXAMPLES", NULL},
+    {"fusebox-profile check profile/profiling_stats.json", "Audits a profile once more."},
+    {"fusebox-profile diff old.json new.json --fail-if 'step>+3%'", "Fails where a step became slower."},
+    {"EXIT STATUS", NULL},
+    {"0", "Done."},
+    {"2", "An unknown, malformed or contradictory command."},
+    {"3", "A file is missing, or cannot be read or written."},
+    {"4", "A file is malformed, or check found something wrong."},
+    {"8", "A change that is not noise exceeds a limit of diff."},
+    {"FILES", NULL},
+    {"profiling_stats.json", "A profile, as --profile-out writes it into a folder."},
+    {"compare.json", "A comparison, as fusebox-train --compare --out=FOLDER writes it."},
+    {"SEE ALSO", NULL},
+    {"fusebox-train(1), fusebox-infer(1)", ""},
+    {0},
+};
+
+static const OptionSet described = {.program = "profile",
+                                    .version = FUSEBOX_VERSION,
+                                    .summary = "Compares, checks and shows profiles.",
+                                    .manual = manual};
+
+static void print_help(const char *called) {
+    for (int i = 0; usage[i]; i++) printf("%s %s %s\n", i ? "      " : "Usage:", called, usage[i]);
+    fputs(help, stdout);
+}
 
 /* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
 static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int *count) {
@@ -106,7 +150,7 @@ static Status read_diff(int argc, char **argv, DiffFiles *files, DiffLimit *limi
     }
     if (files->counts[0] && files->counts[1]) return OK;
     return fail(ERROR_USAGE,
-                "diff needs two files, profile diff BEFORE.json AFTER.json, or runs on both sides of vs");
+                "diff needs two files, diff BEFORE.json AFTER.json, or runs on both sides of vs");
 }
 
 static Status diff(int argc, char **argv, int *code) {
@@ -128,7 +172,7 @@ static Status diff(int argc, char **argv, int *code) {
 }
 
 static Status check(int argc, char **argv) {
-    if (argc == 0) return fail(ERROR_USAGE, "check needs a file: profile check FILE.json");
+    if (argc == 0) return fail(ERROR_USAGE, "check needs a file: check FILE.json");
     for (int i = 0; i < argc; i++) {
         Bundle bundle;
         TRY(bundle_read(argv[i], &bundle));
@@ -146,7 +190,7 @@ static Status check(int argc, char **argv) {
 
 static Status page(int argc, char **argv) {
     if (argc != 2)
-        return fail(ERROR_USAGE, "page needs a bundle and a file to write: profile page FILE.json PAGE.html");
+        return fail(ERROR_USAGE, "page needs a bundle and a file to write: page FILE.json PAGE.html");
     char *text = NULL;
     int64_t length;
     Bundle bundle;
@@ -167,8 +211,7 @@ static int64_t find_path(const Bundle *b, const char *label) {
 
 static Status trace(int argc, char **argv) {
     if (argc != 2 && argc != 3)
-        return fail(ERROR_USAGE,
-                    "trace needs a bundle and a file to write: profile trace FILE.json TRACE.json");
+        return fail(ERROR_USAGE, "trace needs a bundle and a file to write: trace FILE.json TRACE.json");
     Bundle bundle;
     BundleTrace made = {0};
     TRY(bundle_read(argv[0], &bundle));
@@ -186,7 +229,7 @@ static Status trace(int argc, char **argv) {
 static Status print(const char *verb, int argc, char **argv) {
     static const TableView all = {.width = REPORT_WIDTH, .split = true};
     Bundle bundle;
-    if (argc != 1) return fail(ERROR_USAGE, "%s needs a bundle: profile %s FILE.json", verb, verb);
+    if (argc != 1) return fail(ERROR_USAGE, "%s needs a bundle: %s FILE.json", verb, verb);
     TRY(bundle_read(argv[0], &bundle));
     if (strcmp(verb, "tables") == 0) bundle_print_tables(&bundle, &all, stdout);
     if (strcmp(verb, "questions") == 0) bundle_print_questions(&bundle, stdout);
@@ -200,31 +243,34 @@ static Status print(const char *verb, int argc, char **argv) {
 
 static Status picture(int argc, char **argv) {
     if (argc != 2)
-        return fail(ERROR_USAGE,
-                    "picture needs a comparison and a file to write: profile picture COMPARE.json "
-                    "PICTURE.svg");
+        return fail(ERROR_USAGE, "picture needs a comparison and a file to write: picture COMPARE.json "
+                                 "PICTURE.svg");
     return picture_write(argv[0], argv[1]);
 }
 
 static Status anatomy(int argc, char **argv) {
-    if (argc > 1) return fail(ERROR_USAGE, "anatomy takes one name: profile anatomy [NAME]");
+    if (argc > 1) return fail(ERROR_USAGE, "anatomy takes one name: anatomy [NAME]");
     if (!anatomy_print(argc ? argv[0] : "", stdout))
         return fail(ERROR_USAGE, "no CUDA kernel and no file of one is called '%s'; all: profile anatomy",
                     argv[0]);
     return OK;
 }
 
-static Status run(int argc, char **argv, int *code) {
+static Status run(const char *called, int argc, char **argv, int *code) {
     static const char *const commands =
         "diff, check, page, trace, tables, questions, report, picture, anatomy and schema";
     if (argc < 2) return fail(ERROR_USAGE, "a command is needed; there are %s, and --help", commands);
     const char *verb = argv[1];
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0) {
-        fputs(help, stdout);
+        print_help(called);
         return OK;
     }
     if (strcmp(verb, "--version") == 0 || strcmp(verb, "-V") == 0) {
         puts(FUSEBOX_VERSION);
+        return OK;
+    }
+    if (strcmp(verb, "--manual") == 0) {
+        options_print_manual(&described, stdout);
         return OK;
     }
     if (strcmp(verb, "diff") == 0) return diff(argc - 2, argv + 2, code);
@@ -244,7 +290,8 @@ static Status run(int argc, char **argv, int *code) {
 
 int main(int argc, char **argv) {
     int code = 0;
-    Status status = run(argc, argv, &code);
-    int failed = status_exit(status, "profile");
+    const char *called = argc ? path_name(argv[0]) : "profile";
+    Status status = run(called, argc, argv, &code);
+    int failed = status_exit(status, called);
     return failed ? failed : code;
 }
