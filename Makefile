@@ -248,7 +248,7 @@ $(foreach t,float bf16 double,$(eval $(call TYPED_RULE,$t)))
 $(BUILD)/tasks/pictures/images/stb.o $(BUILD)/tasks/pictures/images/write.o: CFLAGS += -fwrapv
 $(BUILD)/tasks/pictures/images/stb.o: CFLAGS += -fno-sanitize=shift,nonnull-attribute
 
-$(BUILD)/report/page.o: $(wildcard report/page/*)
+$(BUILD)/report/page.o $(BUILD)/report/sweep_page.o: $(wildcard report/page/*)
 
 $(BUILD)/report/anatomy_rows.c: tools/anatomy $(KERNELS)
 	@mkdir -p $(@D)

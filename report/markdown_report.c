@@ -85,15 +85,16 @@ static void print_operations(const Bundle *b, const BundlePath *path, FILE *file
     for (int64_t i = 0; i < path->rows_count; i++) total += path->rows[i].ns;
     fprintf(file,
             "\n## Operations: %s, mean of the traced steps\n\n| operation | pass | form | time | share | "
-            "launches | TFLOP/s | TB/s | "
+            "launches | arithmetic | bandwidth | "
             "of the limit "
             "| limit |%s\n|---|---|---|---:|---:|---:|---:|---:|---:|---|%s\n",
             path->label, b->paths_count > 1 ? " difference |" : "", b->paths_count > 1 ? "---:|" : "");
     for (int64_t i = 0; i < path->rows_count; i++) {
         const OperationRow *r = &path->rows[i];
-        fprintf(file, "| %s | %s | %s | %s | %.1f%% | %.0f | %.2f | %.3f |", r->call, pass_name(r->pass),
+        fprintf(file, "| %s | %s | %s | %s | %.1f%% | %.0f | %s | %s |", r->call, pass_name(r->pass),
                 form_name(r->form), in_words(CELL_TIME, r->ns).text, 100 * ratio(r->ns, total), r->launches,
-                1e-3 * ratio(r->work.flops, r->ns), 1e-3 * ratio(r->work.bytes, r->ns));
+                in_words(CELL_FLOP_RATE, 1e9 * ratio(r->work.flops, r->ns)).text,
+                in_words(CELL_BYTE_RATE, 1e9 * ratio(r->work.bytes, r->ns)).text);
         if (peaks_known(peaks))
             fprintf(file, " %.1f%% | %s |", 100 * r->share_of_limit, r->limit);
         else

@@ -5,11 +5,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The files of report/page/ become texts of the program. */
-#define INCLUDED(name, file)                                                                                 \
-    __asm__(".pushsection .rodata\n" #name ":\n.incbin \"report/page/" file "\"\n.byte 0\n.popsection\n");   \
-    extern const char name[] __attribute__((visibility("hidden")));
-
 INCLUDED(page_head, "head.html")
 INCLUDED(page_style, "style.css")
 INCLUDED(page_body, "body.html")

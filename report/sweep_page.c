@@ -1,6 +1,10 @@
 #include "report/sweep_page.h"
 
+#include "report/page.h"
+
 #include <math.h>
+
+INCLUDED(sweep_style, "style.css")
 
 enum { LEFT = 170, BAR = 460, WIDTH = 760, ROW = 22 }; // of a chart, in its own units
 
@@ -9,16 +13,10 @@ static const char head[] =
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
     "'unsafe-inline'\">\n"
-    "<title>fusebox: sizes side by side</title>\n<style>\n"
-    ":root { color-scheme: light dark; }\n"
-    "body { font: 14px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 900px; padding: 20px 14px; }\n"
-    "h2 { font-size: 16px; margin: 28px 0 4px; }\n"
-    "div { overflow-x: auto; }\n"
-    "svg { display: block; min-width: 700px; width: 100%; }\n"
-    "text { fill: currentColor; font-size: 13px; } rect { fill: #4474a6; }\n"
-    "table { border-collapse: collapse; font-variant-numeric: tabular-nums; }\n"
-    "th, td { padding: 2px 12px 2px 0; text-align: right; white-space: nowrap; }\n"
-    "</style>\n</head>\n<body>\n";
+    "<title>fusebox: sizes side by side</title>\n<style>\n";
+
+/* Behind the style of a profile's page. */
+static const char body[] = "rect { fill: var(--matrix); }\n</style>\n</head>\n<body>\n";
 
 static void put_html(const char *text, FILE *file) {
     for (; *text; text++)
@@ -49,7 +47,7 @@ static void print_chart(const Table *t, int names, int column, FILE *file) {
     if (!(most > 0)) return; // not known of any
     fprintf(file, "<h2>");
     put_html(t->columns[column].title, file);
-    fprintf(file, "</h2>\n<div><svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH, (int)t->rows * ROW);
+    fprintf(file, "</h2>\n<section><svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH, (int)t->rows * ROW);
     for (int64_t row = 0; row < t->rows; row++) {
         double number = t->cells[row * t->column_count + column].number, y = (double)row * ROW;
         double width = isfinite(number) ? BAR * number / most : 0;
@@ -64,19 +62,21 @@ static void print_chart(const Table *t, int names, int column, FILE *file) {
         put_cell(t, row, column, file);
         fprintf(file, "</text>\n");
     }
-    fprintf(file, "</svg></div>\n");
+    fprintf(file, "</svg></section>\n");
 }
 
 void sweep_page_print(const Table *t, int names, const int *columns, int count, FILE *file) {
     fputs(head, file);
+    fputs(sweep_style, file);
+    fputs(body, file);
     fprintf(file, "<h1>Sizes side by side</h1>\n");
     for (int64_t i = 0; i < t->note_count; i++) {
-        fprintf(file, "<p>");
+        fprintf(file, "<p class=\"note\">");
         put_html(t->notes[i], file);
         fprintf(file, "</p>\n");
     }
     for (int i = 0; i < count; i++) print_chart(t, names, columns[i], file);
-    fprintf(file, "<h2>All figures</h2>\n<div><table><tr>");
+    fprintf(file, "<h2>All figures</h2>\n<div class=\"scroll\"><table><tr>");
     for (int i = 0; i < t->column_count; i++) {
         fprintf(file, "<th>");
         put_html(t->columns[i].title, file);

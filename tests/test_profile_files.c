@@ -277,6 +277,14 @@ static void expect_sweep(const char *folder, const char *sweep) {
     assert_true(lines == 3 * 4 ||
                 lines == 4 * 4); // a bar of each size; the share of the limits may not be known
     assert_null(strstr(table, ">nan"));
+    expect_text(table, "--matrix: #4474a6"); // the style of a profile's page
+    assert_null(strstr(table, "min-width: 700px"));
+    memory_free(table);
+    snprintf(path, sizeof path, "%s/kernel_analysis_report_bs1_seq8.md", sweep);
+    expect_ok(file_read(inside(folder, path), 1 << 20, &table, &length));
+    expect_text(table, "FLOP/s | "); // each figure with a unit that suits it
+    expect_text(table, "B/s | ");
+    assert_null(strstr(table, "| TB/s |"));
     memory_free(table);
 }
 
