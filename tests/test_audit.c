@@ -1,0 +1,130 @@
+/* profile/audit: each check finds its fault. Of profiles made by hand. */
+#include "profile/audit.h"
+#include "profile/fold.h"
+#include "tests/support/expect.h"
+#include "tests/support/profile.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The finding of this name of the trace's only audit. */
+static const TraceFinding *finding(const Trace *t, const char *name) {
+    for (int64_t i = 0; i < t->finding_count; i++)
+        if (strcmp(t->findings[i].name, name) == 0) return &t->findings[i];
+    fail_msg("there is no finding \"%s\"", name);
+    return NULL;
+}
+
+/* Spoils a sound profile in one way: the check of this name fails, and no other. */
+typedef struct {
+    const char *name;
+    void (*spoil)(Trace *trace, Figures *figures);
+} Spoiled;
+
+static void spoil_order(Trace *t, Figures *f) {
+    (void)t;
+    f->rows[2].low = 2 * f->rows[2].high;
+}
+
+static void spoil_self(Trace *t, Figures *f) {
+    (void)f;
+    t->events[1].self -= 5;
+}
+
+static void spoil_phases(Trace *t, Figures *f) {
+    (void)t;
+    f->phases[PHASE_FORWARD].ns *= 1.2;
+}
+
+static void spoil_coverage(Trace *t, Figures *f) {
+    (void)t;
+    f->covered_ns *= 0.97;
+}
+
+static void spoil_launches(Trace *t, Figures *f) {
+    (void)f;
+    t->run.launches++;
+}
+
+static void spoil_dropped(Trace *t, Figures *f) {
+    (void)f;
+    t->run.dropped = 3;
+}
+
+static void spoil_finite(Trace *t, Figures *f) {
+    (void)f;
+    t->run.reader_ms[1] = NAN;
+}
+
+static void spoil_limits(Trace *t, Figures *f) {
+    (void)f;
+    t->run.sheet.flops = 50e12;
+}
+
+/* Within what memory and the data sheet give, but not within the cache that its bytes lie in. */
+static void spoil_cache(Trace *t, Figures *f) {
+    (void)f;
+    t->run.sheet = (Peaks){0};
+    t->run.measured.flops = t->run.measured.bandwidth = 1e18;
+    t->run.measured.caches[CACHE_L3] = (Roof){.bytes = 1e9, .most = 1e9};
+}
+
+static void spoil_overhead(Trace *t, Figures *f) {
+    (void)t;
+    f->overhead = 0.11;
+    f->overhead_noise = false;
+}
+
+static void audit_finds_each_fault(void **state) {
+    (void)state;
+    static const Spoiled faults[] = {
+        {"minimum <= average <= maximum", spoil_order},
+        {"self times sum to the total", spoil_self},
+        {"phases sum to the step within 1%", spoil_phases},
+        {"at least 98% of the step is attributed", spoil_coverage},
+        {"records = launches", spoil_launches},
+        {"no record dropped", spoil_dropped},
+        {"every figure is finite", spoil_finite},
+        {"no operation above the machine's limit", spoil_limits},
+        {"no operation above the machine's limit", spoil_cache},
+        {"tracing costs under 10% of the step", spoil_overhead},
+    };
+    for (int i = -1; i < (int)(sizeof faults / sizeof *faults); i++) {
+        Trace *t = sample_trace(FORM_NAIVE, 1000);
+        Figures f;
+        expect_ok(figures_make(t, &f));
+        if (i >= 0) faults[i].spoil(t, &f);
+        audit_profile(t, &f);
+        assert_int_equal(audit_failures(t), i >= 0);
+        if (i >= 0) assert_false(finding(t, faults[i].name)->passed);
+        figures_free(&f);
+        trace_close(t);
+    }
+}
+
+/* What tracing seems to cost may be the steps' own noise: then it is not known, so neither passed nor a fault. */
+static void overhead_may_be_noise(void **state) {
+    (void)state;
+    const double timed[] = {10, 14, 9, 15, 12}, traced[2][SAMPLE_STEPS] = {{10, 14, 17}, {100, 101, 102}};
+    for (int i = 0; i < 2; i++) {
+        Trace *t = sample_trace(FORM_NAIVE, 1000);
+        Figures f;
+        trace_set_times(t, timed, NULL, 5, traced[i], SAMPLE_STEPS);
+        expect_ok(figures_make(t, &f));
+        audit_profile(t, &f);
+        const TraceFinding *last = &t->findings[t->finding_count - 1];
+        bool told = strcmp(last->name, "tracing costs under 10% of the step") == 0;
+        assert_true(f.overhead > 0.1 && f.overhead_noise == (i == 0) && told == (i == 1));
+        assert_true(last->passed == (i == 0));
+        figures_free(&f);
+        trace_close(t);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(audit_finds_each_fault),
+        cmocka_unit_test(overhead_may_be_noise),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
