@@ -11,6 +11,8 @@ CHECKED Status config_parse(const char *text, int64_t length, const char *name, 
 
 CHECKED Status config_read(const char *path, Config *config);
 
+/* ---- config_write.c ---- */
+
 /* Writes the file atomically. end_of_text: the id that begins and ends texts, or -1. ERROR_USAGE if the
  * file cannot express the config. */
 CHECKED Status config_write(const char *path, const Config *config, int64_t end_of_text);
