@@ -13,6 +13,7 @@
 #include "tasks/text/train_tokenizer.h"
 #include "tasks/task.h"
 
+#include <inttypes.h>
 #include <errno.h>
 #include <string.h>
 
@@ -245,6 +246,10 @@ static Status train(Run *run) {
     signals_catch();
     signals_ignore_pipe();
     if (!*out) progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
+    if (run->options.profile_ends)
+        progress_line(run->report.progress,
+                      "the run ends with its profile, after %" PRId64 " steps; --steps=N trains on",
+                      run->options.steps);
     Status status = save_after(run, loop(run, &reason));
     if (run->output.removed) {
         status_free(status);

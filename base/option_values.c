@@ -115,6 +115,13 @@ static void replace_owned(OptionSet *set, int index, void *memory) {
     set->owned[index] = memory;
 }
 
+static char *joined(const char *first, const char *second) {
+    size_t length = strlen(first), room = length + strlen(second) + 2;
+    char *text = memory_allocate(room);
+    snprintf(text, room, "%s%c%s", first, OPTION_SEPARATOR, second);
+    return text;
+}
+
 Status option_store(OptionSet *set, int index, const char *text) {
     const Option *option = &set->table[index];
     void *field = field_of(set, index);
@@ -124,7 +131,9 @@ Status option_store(OptionSet *set, int index, const char *text) {
     case OPTION_NUMBER: return parse_number(option, text, field);
     case OPTION_CHOICE: return parse_choice(option, text, field);
     case OPTION_TEXT: {
-        char *copy = memory_text(text);
+        const char *before = *(const char **)field;
+        bool more = option->several && set->owned[index] && *before;
+        char *copy = more ? joined(before, text) : memory_text(text);
         *(const char **)field = copy;
         replace_owned(set, index, copy);
         return OK;

@@ -41,6 +41,7 @@ typedef struct {
     bool above, below;
     bool command_line_only; // not a key of a --config file
     bool written;           // OPTION_TEXT: a file that the program writes
+    bool several;           // OPTION_TEXT: each value counts; they are joined by OPTION_SEPARATOR
     bool travels;           // saved with the results and restored by options_read_travelling
     size_t field;           // offset in the values
 } Option;
@@ -60,7 +61,7 @@ typedef struct {
     size_t size;          // bytes of the struct; 0 if the rows extend an existing one
 } OptionTable;
 
-enum { OPTION_TABLES = 16 };
+enum { OPTION_TABLES = 16, OPTION_SEPARATOR = 0x1f };
 
 /* A word and a sentence about it. Lists of them end with one that has no word. */
 typedef struct {
@@ -105,8 +106,8 @@ void options_add(OptionSet *set, const OptionTable *table, void *values);
 /* The values of an added table. */
 void *options_values(const OptionSet *set, const OptionTable *table);
 
-/* Reads the command line. The last of several of the same name wins; --name=VALUE and --name VALUE are the
- * same. `printed` tells that --help, --usage or --version
+/* Reads the command line. The last of several of the same name wins, unless the option takes `several`;
+ * --name=VALUE and --name VALUE are the same. `printed` tells that --help, --usage or --version
  * was asked for and has been answered on standard output: nothing is left to do. Every error is an
  * ERROR_USAGE that names the option, and for an unknown one the nearest. */
 CHECKED Status options_parse(OptionSet *set, int argc, char **argv, bool *printed);

@@ -9,6 +9,7 @@
 #include "model/parameter_values.h"
 
 #include <inttypes.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -214,6 +215,10 @@ static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
     if (vocab > s->config.vocab)
         return fail(ERROR_USAGE, "the tokenizer %s has %lld tokens, but the model has only %lld", path,
                     (long long)vocab, (long long)s->config.vocab);
+    if (*name && s->folder && vocab < s->config.vocab / 2)
+        fprintf(stderr,
+                "--tokenizer=%s knows %lld of the model's %lld tokens; the others are written as nothing\n",
+                name, (long long)vocab, (long long)s->config.vocab);
     return OK;
 }
 
@@ -230,6 +235,10 @@ static Status open_parts(Session *s, const char *model, const ConfigSizes *sizes
     TRY(config_validate(&s->config));
     if (s->folder) TRY(checkpoint_check(s->folder, &s->config));
     TRY(fuses_parse(compute->fused, &s->fuses));
+    int cores = omp_get_num_procs();
+    if (compute->threads > cores)
+        fprintf(stderr, "--threads=%lld: this process has %d core%s, so threads will wait for each other\n",
+                (long long)compute->threads, cores, cores == 1 ? "" : "s");
     TRY(device_open(compute->device, (int)compute->threads, &s->device));
     TRY(find_bf16_fast(s));
     return compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32);

@@ -1,6 +1,7 @@
 #include "run/train_options.h"
 
 #include "base/files.h"
+#include "base/json_read.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
 #include "run/option_rows.h"
@@ -112,7 +113,8 @@ static const Option table[] = {
     {COUNT("save-every", 0, STEPS_MOST, save_every), .doc = "steps between saves; 0 saves at the end only",
      .travels = true},
     {COUNT("keep", 0, STEPS_MOST, keep), .doc = "newest checkpoints to keep; 0 keeps all"},
-    {TEXT("resume", "FOLDER", resume), .bare = "last", .doc = "continue from FOLDER, or the newest in --out"},
+    {TEXT("resume", "FOLDER", resume), .bare = "last",
+     .doc = "continue from FOLDER, a checkpoint or a run, or from the newest in --out"},
     {FLAG("force", force),
      .doc = "with --resume: remove later checkpoints; go on with other data, seed or batch",
      .command_line_only = true},
@@ -259,6 +261,8 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     *done = options->list_models;
     if (*done) return compute_options_list_models();
     if (*options->config) TRY(options_read_file(set, options->config));
+    options->profile_ends = *options->profiling.window && !options_given(set, "steps") && !*options->resume;
+    if (options->profile_ends) TRY(profiling_options_steps(&options->profiling, &options->steps));
     resolve(set, options);
     TRY(train_options_check(options, set));
     if (!options->print_config) return OK;
@@ -268,16 +272,28 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     return options_print(set);
 }
 
+/* Whether --min-lr of the run whose options lie in the file `path` followed from its --lr. */
+static Status minimum_followed(const char *path, bool *followed) {
+    enum { FILE_MOST = 1 << 20 };
+    json_t *root;
+    TRY(json_read(path, FILE_MOST, &root));
+    *followed = json_number_value(json_object_get(root, "min-lr")) ==
+                json_number_value(json_object_get(root, "lr")) / 10;
+    json_decref(root);
+    return OK;
+}
+
 /* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
 static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
     PathKind kind;
     TRY(path_kind(path, &kind));
     if (kind == PATH_ABSENT) return OK;
-    bool minimum = options_given(set, "min-lr");
+    bool minimum = options_given(set, "min-lr"), rate = options_given(set, "lr"), followed = false;
     unresolve(set, options);
     TRY(options_read_travelling(set, path));
+    if (rate && !minimum) TRY(minimum_followed(path, &followed));
     /* The first run's schedule may have had one, and this one not. */
-    if (!minimum && !has_minimum(options)) options->min_lr = FROM_OTHERS;
+    if (!minimum && (followed || !has_minimum(options))) options->min_lr = FROM_OTHERS;
     resolve(set, options);
     return train_options_check(options, set);
 }
@@ -321,15 +337,16 @@ static Status check_own(const TrainOptions *o, const char *folder) {
     return own ? check_later(o, folder) : check_new(o->out);
 }
 
-/* Where a later one is damaged it gives way to what is saved now: the run goes back. */
-static Status newest(TrainOptions *options, bool first, char **folder) {
+/* Of the run in the folder `out`. Where a later one is damaged it gives way to what is saved now: the run goes
+ * back. */
+static Status newest(TrainOptions *options, const char *out, bool first, char **folder) {
     PathList passed = {0};
-    Status status = checkpoint_latest_whole(options->out, folder, &passed);
+    Status status = checkpoint_latest_whole(out, folder, &passed);
     for (int64_t i = 0; first && i < passed.count; i++) fprintf(stderr, "train: %s\n", passed.paths[i]);
     options->force = options->force || passed.count > 0;
     path_list_free(&passed);
     if (status || *folder) return status;
-    return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
+    return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", out);
 }
 
 Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, char **folder) {
@@ -339,12 +356,18 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, c
     *folder = NULL;
     if (!*resume) return first ? check_new(options->out) : OK;
     if (strcmp(resume, "last") == 0) {
-        TRY(newest(options, first, folder));
+        TRY(newest(options, options->out, first, folder));
     } else {
-        *folder = memory_text(resume);
+        char *latest = NULL;
         TRY(path_kind(resume, &kind));
         if (kind != PATH_FOLDER)
             return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);
+        TRY(checkpoint_latest(resume, &latest)); /* is it a run's folder? */
+        if (latest)
+            TRY(newest(options, resume, first, folder));
+        else
+            *folder = memory_text(resume);
+        memory_free(latest);
         if (first) TRY(check_own(options, *folder));
     }
     path = path_join(*folder, "../options.json");

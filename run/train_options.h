@@ -40,6 +40,7 @@ typedef struct {
     const char *out;              // folder of checkpoints; "": nothing is saved
     int64_t save_every, keep;     // save_every 0: at the end only; keep 0: all
     const char *resume;           // "": no; "last": the newest in `out`; else a checkpoint
+    bool profile_ends;            // --profile without --steps: the run ends with its report
     bool force;                   // give up the checkpoints after the one that `resume` names
     int64_t seed;
     const char *log, *hash_trace; // files; "": none

@@ -179,9 +179,31 @@ static void test_stop(void **state) {
     size_t length = (size_t)(strstr(whole->output, stop) - whole->output);
     assert_int_equal(strlen(stopped->output), length + 1);
     assert_memory_equal(stopped->output, whole->output, length);
+    const Ran *either = program_succeeds(folder, "%s --stop=%s --stop=never", command, stop);
+    assert_string_equal(either->output, stopped->output);
+}
+
+/* More threads than cores, and a tokenizer that lacks most of the model's tokens, are said. */
+static void test_said(void **state) {
+    const Ran *ran = program_succeeds(*state, "infer " MODEL "--prompt=one --tokens=1 --threads=4096 2>&1");
+    expect_text(ran->output, "--threads=4096: this process has ");
+    program_succeeds(
+        *state, "train " TINY
+                " --tokenizer=bytes --vocab=1000 --steps=1 --sample-every=0 --val-every=0 --out=wide -q");
+    ran = program_succeeds(
+        *state,
+        "infer --model=wide/step-00000001 --device=cpu --tokenizer=bytes --prompt=one --tokens=1 2>&1");
+    expect_text(ran->output, "--tokenizer=bytes knows 256 of the model's 1000 tokens");
 }
 
 /* ---- evaluation ---- */
+
+/* A text that is shorter than the context is taken as it is. */
+static void test_short_text(void **state) {
+    write_text_file(inside(*state, "few.txt"), "one two");
+    const Ran *ran = program_succeeds(*state, "infer " MODEL "--eval=few.txt");
+    expect_text(ran->output, "few.txt: 6 tokens, mean loss ");
+}
 
 /* Training's validation saw the same eight windows: the losses differ by the seven digits that are
  * printed, and by how their fp32 sums were taken: four sums of 64 terms, or one of 256. */
@@ -270,6 +292,8 @@ int main(void) {
         cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_said),
+        cmocka_unit_test(test_short_text),
         cmocka_unit_test(test_eval),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_few_tokens),

@@ -9,6 +9,13 @@
 
 #define PROFILED "train " TINY " --val-every=0 --sample-every=0 "
 
+/* Without --steps a run ends with its profile. */
+static void test_profile_ends(void **state) {
+    const Ran *ran = program_succeeds(*state, PROFILED "--profile=1,0,0,2,1 --skip-benchmark 2>&1");
+    expect_text(ran->output, "the run ends with its profile, after 3 steps; --steps=N trains on\n");
+    expect_text(ran->output, "done: median of the last ");
+}
+
 static void test_window(void **state) {
     const Ran *ran = program_succeeds(*state, PROFILED
                                       "--steps=9 --profile='[2,4),[6,8)' --unit=us --limit=3 --sort=total_ns "
@@ -202,16 +209,12 @@ static void test_unwritable(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest programs[] = {cmocka_unit_test(test_window),
-                                          cmocka_unit_test(test_timers),
-                                          cmocka_unit_test(test_benchmark_skipped),
-                                          cmocka_unit_test(test_nothing_timed),
-                                          cmocka_unit_test(test_infer),
-                                          cmocka_unit_test(test_brief),
-                                          cmocka_unit_test(test_products_without_bias),
-                                          cmocka_unit_test(test_what_is_said),
-                                          cmocka_unit_test(test_views_of_files),
-                                          cmocka_unit_test(test_refusals),
-                                          cmocka_unit_test(test_unwritable)};
+    const struct CMUnitTest programs[] = {
+        cmocka_unit_test(test_window),        cmocka_unit_test(test_profile_ends),
+        cmocka_unit_test(test_timers),        cmocka_unit_test(test_benchmark_skipped),
+        cmocka_unit_test(test_nothing_timed), cmocka_unit_test(test_infer),
+        cmocka_unit_test(test_brief),         cmocka_unit_test(test_products_without_bias),
+        cmocka_unit_test(test_what_is_said),  cmocka_unit_test(test_views_of_files),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

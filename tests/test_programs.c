@@ -168,7 +168,8 @@ static void test_bad_data(void **state) {
         {"stub.bin", "train " TINY " --data=stub.bin --steps=1"},
         {"outside.bin", "train " TINY " --data=outside.bin --steps=20 -q"},
         {"outside.bin", "infer " MODEL "--eval=outside.bin --batch=1"},
-        {"needs 33", "infer " MODEL "--eval=short.txt"},
+        {"needs 33", "infer " MODEL "--eval=short.txt --seq=32"},
+        {"too few tokens", "infer " MODEL "--eval=none.txt"},
         {"broken.json", "train --config=broken.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -247,6 +247,16 @@ static void test_decayed_first(void **state) {
     for (int i = 0; i < 3; i++) assert_true(fabs(losses[i] - before[i]) <= 0x1p-23 * before[i]);
 }
 
+/* A run's folder means its newest checkpoint. A last rate that was a tenth of the first is a tenth of a new one. */
+static void test_resume_run(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " TINY " --steps=2 --save-every=1 --lr=0.01 --out=whole-run -q");
+    program_succeeds(folder, "train --device=cpu --resume=whole-run --steps=4 --lr=0.02 --out=next-run -q");
+    const Ran *ran =
+        program_succeeds(folder, "ls -d next-run/step-* | tail -1; grep -o 'min-lr.*' next-run/options.json");
+    assert_string_equal(ran->output, "next-run/step-00000004\nmin-lr\": 0.002,\n");
+}
+
 /* ---- signals ---- */
 
 static void expect_saves(const char *folder, int number) {
@@ -430,6 +440,7 @@ int main(void) {
         cmocka_unit_test(test_foreign_links),
         cmocka_unit_test(test_unreadable_options),
         cmocka_unit_test(test_decayed_first),
+        cmocka_unit_test(test_resume_run),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

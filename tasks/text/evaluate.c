@@ -68,15 +68,15 @@ static Status report(const InferOptions *o, const char *data, const Losses *loss
     return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", data);
 }
 
-static Status run(const Session *s, const InferOptions *o, const char *data, TokenSource *source,
+static Status run(const Session *s, const InferOptions *o, const char *data, int64_t seq, TokenSource *source,
                   Inference *in) {
-    const LoaderOptions options = {.batch = o->batch, .seq = o->seq};
+    const LoaderOptions options = {.batch = o->batch, .seq = seq};
     Loader *loader = NULL;
     Losses losses = {0};
     TRY(inference_open(in, s, true));
     in->use = INFERENCE_LOSS;
     in->batch = o->batch;
-    in->seq = o->seq;
+    in->seq = seq;
     TRY(inference_start(in, s, false, o->seed));
     TRY(loader_open_windows(&options, source, &loader));
     Status status = sum_losses(in, loader, &losses);
@@ -90,8 +90,11 @@ Status evaluate_text(Session *session, const InferOptions *options, const Option
         .tokenizer = session->tokenizer, .vocab = session->config.vocab, .field = own->field};
     TokenSource *source = NULL;
     TRY(tokens_open(own->eval, &tokens, &source));
+    /* A text that is shorter than the context is taken as it is. */
+    int64_t seq = options->seq, most = tokens_count(source) - 1;
+    if (!options_given(set, "seq") && most >= 1 && most < seq) seq = most;
     Inference *in = memory_allocate(sizeof *in); /* the model must stay where it is */
-    Status status = run(session, options, own->eval, source, in);
+    Status status = run(session, options, own->eval, seq, source, in);
     inference_close(in);
     memory_free(in);
     tokens_close(source);

@@ -25,7 +25,7 @@ static const Option rows[] = {
     {COUNT("context", 1, SIZE_MOST, context),
      .default_text = "the prompt and --tokens; of a conversation 4096",
      .doc = "tokens kept at once; beyond them the oldest go"},
-    {TEXT("stop", "TEXT", stop), .doc = "stop before this text"},
+    {TEXT("stop", "TEXT", stop), .several = true, .doc = "stop before this text; give it again for more"},
     {FLAG("no-cache", no_cache), .doc = "compute all tokens again for each new one, for comparison"},
 
     HEADING("Evaluation"),

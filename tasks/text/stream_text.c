@@ -1,6 +1,7 @@
 #include "tasks/text/stream_text.h"
 
 #include "base/memory.h"
+#include "base/options.h"
 #include "data/text_stream.h"
 #include "data/end_tokens.h"
 
@@ -10,26 +11,35 @@
 typedef struct {
     TextSink sink;
     void *context;
-    const char *stop;
-    int64_t stop_length;
-    char *held; // (room)
+    const char *stops; // divided by OPTION_SEPARATOR
+    char *held;        // (room)
     int64_t count, room;
     bool stopped;
 } Gate;
+
+/* Whether a stop text stands at the beginning of these bytes, or as much of one as they have. */
+static bool begins_stop(const char *stops, const char *bytes, int64_t count, bool *whole) {
+    for (const char *stop = stops; *stop; stop += *stop == OPTION_SEPARATOR) {
+        int64_t length = (int64_t)strcspn(stop, (const char[]){OPTION_SEPARATOR, 0});
+        int64_t compared = count < length ? count : length;
+        if (length && memcmp(bytes, stop, (size_t)compared) == 0) {
+            *whole = compared == length;
+            return true;
+        }
+        stop += length;
+    }
+    return false;
+}
 
 static Status gate_add(Gate *g, const uint8_t *bytes, int64_t count) {
     g->held = memory_grow(g->held, &g->room, g->count + count, 1);
     memcpy(g->held + g->count, bytes, (size_t)count);
     g->count += count;
 
-    int64_t free_to_go = g->count;
-    for (int64_t i = 0; g->stop_length && i < g->count; i++) {
-        int64_t left = g->count - i, compared = left < g->stop_length ? left : g->stop_length;
-        if (memcmp(g->held + i, g->stop, (size_t)compared) != 0) continue;
-        g->stopped = compared == g->stop_length;
-        free_to_go = i;
-        break;
-    }
+    int64_t free_to_go = 0;
+    while (free_to_go < g->count &&
+           !begins_stop(g->stops, g->held + free_to_go, g->count - free_to_go, &g->stopped))
+        free_to_go++;
     TRY(g->sink(g->context, g->held, free_to_go));
     memmove(g->held, g->held + free_to_go, (size_t)(g->count - free_to_go));
     g->count -= free_to_go;
@@ -107,7 +117,7 @@ static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, con
 
 Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *o, TextSink sink,
                    void *context, TextStats *stats) {
-    Gate gate = {.sink = sink, .context = context, .stop = o->stop, .stop_length = (int64_t)strlen(o->stop)};
+    Gate gate = {.sink = sink, .context = context, .stops = o->stop};
     Drawing drawing = {.generator = generator};
     TokenList prompt = {0};
     Bytes text = {0};

@@ -10,7 +10,7 @@ typedef struct {
     const char *prompt; // empty: the tokenizer's end of text, or a newline
     int64_t prompt_length;
     int64_t tokens;   // to write at most
-    const char *stop; // writing ends before this text; "" for never
+    const char *stop; // writing ends before each of these texts, which OPTION_SEPARATOR divides; "" for never
     SamplerOptions sampler;
     Profiling *profiling; // each token but the first, for which the prompt is read, is a step of it; or NULL
 } TextOptions;
