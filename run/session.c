@@ -215,11 +215,17 @@ static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
     if (vocab > s->config.vocab)
         return fail(ERROR_USAGE, "the tokenizer %s has %lld tokens, but the model has only %lld", path,
                     (long long)vocab, (long long)s->config.vocab);
-    if (*name && s->folder && vocab < s->config.vocab / 2)
-        fprintf(stderr,
-                "--tokenizer=%s knows %lld of the model's %lld tokens; the others are written as nothing\n",
-                name, (long long)vocab, (long long)s->config.vocab);
     return OK;
+}
+
+/* Warns of a tokenizer, such as "bytes", that cannot write most of the tokens that the model predicts. */
+static void warn_of_narrow_tokenizer(const Session *s) {
+    if (!s->folder || !s->tokenizer) return;
+    int64_t known = tokenizer_vocab(s->tokenizer);
+    if (known < s->config.vocab / 2)
+        fprintf(stderr,
+                "the tokenizer knows %lld of the model's %lld tokens; the others are written as nothing\n",
+                (long long)known, (long long)s->config.vocab);
 }
 
 static Status find_bf16_fast(Session *s) {
@@ -290,6 +296,7 @@ Status session_scale(Session *s, int64_t side) {
 
 Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t seed) {
     if (!s->folder || s->config.new_head) TRY(parameters_initialize(ctx, parameters, seed));
+    warn_of_narrow_tokenizer(s);
     if (s->folder) TRY(checkpoint_load(ctx, s->folder, parameters));
     return parameters_copy_head(ctx, parameters);
 }

@@ -193,7 +193,7 @@ static void test_said(void **state) {
     ran = program_succeeds(
         *state,
         "infer --model=wide/step-00000001 --device=cpu --tokenizer=bytes --prompt=one --tokens=1 2>&1");
-    expect_text(ran->output, "--tokenizer=bytes knows 256 of the model's 1000 tokens");
+    expect_text(ran->output, "the tokenizer knows 256 of the model's 1000 tokens");
 }
 
 /* ---- evaluation ---- */
