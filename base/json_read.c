@@ -27,13 +27,11 @@ Status json_parse(const char *text, int64_t length, const char *name, json_t **r
 }
 
 static Status read_with(const char *path, int64_t limit, size_t flags, json_t **root) {
-    char *text;
+    OWNED char *text = NULL;
     int64_t length;
     *root = NULL;
     TRY(file_read(path, limit, &text, &length));
-    Status status = parse(text, length, path, flags, root);
-    memory_free(text);
-    return status;
+    return parse(text, length, path, flags, root);
 }
 
 Status json_read(const char *path, int64_t limit, json_t **root) {

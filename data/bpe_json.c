@@ -113,13 +113,11 @@ static Status take_split(Chains *c, const json_t *object) {
     if (behavior == BEHAVIORS || (!regex && !text))
         return fail(ERROR_FORMAT, "%s: a pre_tokenizer Split has no %s that is known", c->path,
                     behavior == BEHAVIORS ? "behavior" : "pattern");
-    char *pattern = NULL;
+    OWNED char *pattern = NULL;
     Splitter *splitter = NULL;
-    Status status = regex ? pattern_translate(regex, &pattern) : OK;
-    if (!status)
-        status = splitter_open(regex ? pattern : text, !regex, (SplitBehavior)behavior, invert, &splitter);
-    memory_free(pattern);
-    TRY(fail_at(status, "%s: pre_tokenizer Split", c->path));
+    if (regex) TRY(fail_at(pattern_translate(regex, &pattern), "%s: pre_tokenizer Split", c->path));
+    TRY(fail_at(splitter_open(regex ? pattern : text, !regex, (SplitBehavior)behavior, invert, &splitter),
+                "%s: pre_tokenizer Split", c->path));
     return add_step(c, splitter, false);
 }
 

@@ -279,23 +279,18 @@ static Status start_gpt2(Tokenizer *t, const json_t *config, const char *path) {
 
 Status bpe_load(Tokenizer *tokenizer, const char *vocab_path, const char *merges_path, const json_t *config) {
     static const char *const special[] = {"<|endoftext|>", NULL};
-    Vocabulary v = {.tokenizer = tokenizer, .path = vocab_path};
-    json_t *vocab, *added = NULL;
-    TRY(tokenizer_json_read(vocab_path, &vocab));
-    char *merges = NULL;
+    json_auto_t *vocab = NULL, *added = NULL;
+    CLOSED_BY(vocabulary_free) Vocabulary v = {.tokenizer = tokenizer, .path = vocab_path};
+    OWNED char *merges = NULL;
     int64_t length;
-    Status status = start_gpt2(tokenizer, config, vocab_path);
-    if (!status) status = tokenizer_config_added(config, vocab, special, vocab_path, &added);
-    if (!status) status = load_vocabulary(&v, vocab, added);
+    TRY(tokenizer_json_read(vocab_path, &vocab));
+    TRY(start_gpt2(tokenizer, config, vocab_path));
+    TRY(tokenizer_config_added(config, vocab, special, vocab_path, &added));
+    TRY(load_vocabulary(&v, vocab, added));
     v.path = merges_path;
-    if (!status) status = file_read(merges_path, TOKENIZER_FILE_LIMIT, &merges, &length);
-    if (!status) status = load_merge_lines(&v, merges, length);
-    if (!status) status = fail_at(bpe_finish(tokenizer), "%s", v.path);
-    memory_free(merges);
-    vocabulary_free(&v);
-    json_decref(added);
-    json_decref(vocab);
-    return status;
+    TRY(file_read(merges_path, TOKENIZER_FILE_LIMIT, &merges, &length));
+    TRY(load_merge_lines(&v, merges, length));
+    return fail_at(bpe_finish(tokenizer), "%s", v.path);
 }
 
 /* The token of what has none; and pieces that are tokens without merging. */
@@ -331,9 +326,7 @@ static Status load_json(Vocabulary *v, const json_t *root) {
 }
 
 Status bpe_load_json(Tokenizer *tokenizer, const json_t *root, const char *path) {
-    Vocabulary v = {.tokenizer = tokenizer, .path = path};
+    CLOSED_BY(vocabulary_free) Vocabulary v = {.tokenizer = tokenizer, .path = path};
     bpe_start(tokenizer);
-    Status status = load_json(&v, root);
-    vocabulary_free(&v);
-    return status;
+    return load_json(&v, root);
 }

@@ -84,11 +84,9 @@ Status splitter_open(const char *pattern, bool literal, SplitBehavior behavior, 
 }
 
 Status splitter_open_gpt2(Splitter **splitter) {
-    char *pattern;
+    OWNED char *pattern = NULL;
     TRY(pattern_translate(gpt2_pattern, &pattern));
-    Status status = splitter_open(pattern, false, SPLIT_ISOLATED, false, splitter);
-    memory_free(pattern);
-    return status;
+    return splitter_open(pattern, false, SPLIT_ISOLATED, false, splitter);
 }
 
 void splitter_free(Splitter *splitter) {

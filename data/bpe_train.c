@@ -237,19 +237,14 @@ static void training_free(Training *t) {
 }
 
 Status bpe_train(Tokenizer *tokenizer, const PathList *texts, int64_t vocab) {
-    Words words = {0};
-    Training t = {.tokenizer = tokenizer, .words = &words};
+    CLOSED_BY(words_free) Words words = {0};
+    CLOSED_BY(training_free) Training t = {.tokenizer = tokenizer, .words = &words};
     bpe_start(tokenizer);
     TRY(splitter_open_gpt2(&tokenizer->bpe->steps[0].splitter));
     tokenizer->bpe->step_count = 1;
-    Status status = words_count(tokenizer, texts, &words);
-    if (!status) {
-        start_vocabulary(&t, vocab);
-        start_words(&t);
-        status = merge_all(&t, vocab);
-    }
-    if (!status) status = fail_at(bpe_finish(tokenizer), "the trained tokenizer");
-    training_free(&t);
-    words_free(&words);
-    return status;
+    TRY(words_count(tokenizer, texts, &words));
+    start_vocabulary(&t, vocab);
+    start_words(&t);
+    TRY(merge_all(&t, vocab));
+    return fail_at(bpe_finish(tokenizer), "the trained tokenizer");
 }

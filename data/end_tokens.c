@@ -33,17 +33,13 @@ static Status add_all(const json_t *root, const char *path, EndTokens *ends) {
 }
 
 static Status read_file(const char *folder, const char *name, EndTokens *ends) {
-    char *path = path_join(folder, name);
-    json_t *root = NULL;
+    OWNED char *path = path_join(folder, name);
+    json_auto_t *root = NULL;
     PathKind kind;
-    Status status = path_kind(path, &kind);
-    if (!status && kind != PATH_ABSENT) {
-        status = json_read(path, FILE_LIMIT, &root);
-        if (!status) status = add_all(root, path, ends);
-    }
-    json_decref(root);
-    memory_free(path);
-    return status;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_ABSENT) return OK;
+    TRY(json_read(path, FILE_LIMIT, &root));
+    return add_all(root, path, ends);
 }
 
 Status end_tokens_read(const char *folder, EndTokens *ends) {
@@ -77,7 +73,7 @@ Status end_tokens_write(const char *folder, const EndTokens *ends, const json_t 
     const json_t *value;
     const size_t others = json_object_size(kept) - (json_object_get(kept, own) != NULL);
     if (!ends->count && !others) return OK;
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     json_write_open(&w, '{');
     if (ends->count) {
         end_tokens_text(ends, ids);
@@ -94,7 +90,5 @@ Status end_tokens_write(const char *folder, const EndTokens *ends, const json_t 
     json_write_line(&w, 0, false);
     json_write_close(&w, '}');
     OWNED char *path = path_join(folder, generation_name);
-    Status status = json_writer_save(&w, path);
-    json_writer_free(&w);
-    return status;
+    return json_writer_save(&w, path);
 }

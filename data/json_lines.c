@@ -1,27 +1,22 @@
 #include "data/json_lines.h"
 
 #include "base/json_read.h"
+#include "base/memory.h"
 #include "data/lines.h"
 
 static Status read_line(const Line *line, JsonLine take, void *context) {
-    json_t *object;
+    json_auto_t *object = NULL;
     TRY(json_parse(line->text, line->length, NULL, &object));
-    Status status = json_is_object(object) ? take(context, object) : fail(ERROR_FORMAT, "not a JSON object");
-    json_decref(object);
-    return status;
+    return json_is_object(object) ? take(context, object) : fail(ERROR_FORMAT, "not a JSON object");
 }
 
 Status json_lines_read(const char *path, JsonLine take, void *context) {
-    Lines lines;
+    CLOSED_BY(lines_close) Lines lines = {0};
     TRY(lines_open(path, &lines));
-    Status status = OK;
-    for (int64_t i = 0; i < lines.count && !status; i++) {
-        if (lines.list[i].length == 0) continue;
-        status = read_line(&lines.list[i], take, context);
-        if (status) status = fail_at(status, "%s, line %lld", path, (long long)i + 1);
-    }
-    lines_close(&lines);
-    return status;
+    for (int64_t i = 0; i < lines.count; i++)
+        if (lines.list[i].length)
+            TRY(fail_at(read_line(&lines.list[i], take, context), "%s, line %lld", path, (long long)i + 1));
+    return OK;
 }
 
 Status json_line_text(const json_t *object, const char *key, const char **text, int64_t *length) {

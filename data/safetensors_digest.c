@@ -83,15 +83,13 @@ Status safetensors_take_digests(Safetensors *file, const SafetensorsPart *part, 
                                 int64_t first_note, const uint8_t *text, int64_t length) {
     int64_t notes = file->note_count - first_note;
     if (!notes) return OK;
-    SafetensorsNote *sorted = memory_array((size_t)notes, sizeof *sorted);
+    OWNED SafetensorsNote *sorted = memory_array((size_t)notes, sizeof *sorted);
     memcpy(sorted, file->notes + first_note, (size_t)notes * sizeof *sorted);
     qsort(sorted, (size_t)notes, sizeof *sorted, compare_keys);
-    Status status = check_keys(sorted, notes, part);
-    if (!status) status = check_header(part, text, length);
-    if (!status) status = match(file->entries + first, file->count - first, sorted, notes, part);
-    memory_free(sorted);
     drop_digests(file, first_note);
-    return status;
+    TRY(check_keys(sorted, notes, part));
+    TRY(check_header(part, text, length));
+    return match(file->entries + first, file->count - first, sorted, notes, part);
 }
 
 Status safetensors_verify(const SafetensorsEntry *entry) {

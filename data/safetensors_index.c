@@ -35,27 +35,24 @@ static Status collect_shards(const json_t *map, const char *path, const char **s
 
 /* Adds one shard; each of its tensors must be said to be there. */
 static Status add_shard(Safetensors *file, const json_t *map, const char *folder, const char *shard) {
-    char *path = path_join(folder, shard);
+    OWNED char *path = path_join(folder, shard);
     int64_t first = file->count;
-    Status status = safetensors_add_file(file, path);
-    for (int64_t i = first; !status && i < file->count; i++) {
+    TRY(safetensors_add_file(file, path));
+    for (int64_t i = first; i < file->count; i++) {
         const char *said = json_string_value(json_object_get(map, file->entries[i].name));
         if (!said || strcmp(said, shard) != 0)
-            status = fail(ERROR_FORMAT, "%s holds tensor '%.80s', but the index does not list it there", path,
-                          file->entries[i].name);
+            return fail(ERROR_FORMAT, "%s holds tensor '%.80s', but the index does not list it there", path,
+                        file->entries[i].name);
     }
-    memory_free(path);
-    return status;
+    return OK;
 }
 
 static Status add_shards(Safetensors *file, const json_t *map, const char *folder, const char *index) {
     if (!json_is_object(map)) return fail(ERROR_FORMAT, "%s has no weight_map", index);
-    const char **shards = memory_array(SHARD_LIMIT, sizeof *shards);
+    OWNED const char **shards = memory_array(SHARD_LIMIT, sizeof *shards);
     int count;
-    Status status = collect_shards(map, index, shards, &count);
-    for (int i = 0; !status && i < count; i++) status = add_shard(file, map, folder, shards[i]);
-    memory_free(shards);
-    TRY(status);
+    TRY(collect_shards(map, index, shards, &count));
+    for (int i = 0; i < count; i++) TRY(add_shard(file, map, folder, shards[i]));
     TRY(safetensors_sort(file, index));
     const char *name;
     json_t *value;
@@ -68,12 +65,11 @@ static Status add_shards(Safetensors *file, const json_t *map, const char *folde
 }
 
 static Status open_index(const char *folder, const char *path, Safetensors **file) {
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     TRY(json_read(path, INDEX_LIMIT, &root));
     Safetensors *filled = memory_allocate(sizeof *filled);
-    Status status = add_shards(filled, json_object_get(root, "weight_map"), folder, path);
-    json_decref(root);
-    return safetensors_finish(status, filled, file);
+    return safetensors_finish(add_shards(filled, json_object_get(root, "weight_map"), folder, path), filled,
+                              file);
 }
 
 /* Weights of another kind lie there, or none: says which, and what to do. */
@@ -91,27 +87,23 @@ static Status fail_without(const char *folder) {
         {".h5",
          "convert it: in Python, AutoModel.from_pretrained(FOLDER, from_tf=True).save_pretrained(FOLDER)"},
     };
-    PathList files = {0};
-    Status status = directory_list(folder, &files);
-    for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++)
-        for (int64_t k = 0; k < files.count && !status; k++)
+    CLOSED_BY(path_list_free) PathList files = {0};
+    TRY(directory_list(folder, &files));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        for (int64_t k = 0; k < files.count; k++)
             if (path_ends_with(files.paths[k], others[i].ending))
-                status = fail(ERROR_FILE, "%s has no model.safetensors, but %s: %s", folder,
-                              path_name(files.paths[k]), others[i].advice);
-    path_list_free(&files);
-    return status ? status : fail(ERROR_FILE, "%s has no model.safetensors", folder);
+                return fail(ERROR_FILE, "%s has no model.safetensors, but %s: %s", folder,
+                            path_name(files.paths[k]), others[i].advice);
+    return fail(ERROR_FILE, "%s has no model.safetensors", folder);
 }
 
 Status safetensors_open_folder(const char *folder, Safetensors **file) {
     *file = NULL;
-    char *single = path_join(folder, "model.safetensors");
-    char *index = path_join(folder, "model.safetensors.index.json");
-    PathKind whole = PATH_ABSENT, parts = PATH_ABSENT;
-    Status status = path_kind(single, &whole);
-    if (!status) status = path_kind(index, &parts);
-    if (!status && !whole && !parts) status = fail_without(folder);
-    if (!status) status = !whole ? open_index(folder, index, file) : safetensors_open(single, file);
-    memory_free(single);
-    memory_free(index);
-    return status;
+    OWNED char *single = path_join(folder, "model.safetensors");
+    OWNED char *index = path_join(folder, "model.safetensors.index.json");
+    PathKind whole, parts;
+    TRY(path_kind(single, &whole));
+    TRY(path_kind(index, &parts));
+    if (!whole && !parts) return fail_without(folder);
+    return whole ? safetensors_open(single, file) : open_index(folder, index, file);
 }

@@ -94,10 +94,8 @@ static uint8_t *print_header(const SafetensorsWriter *w, int64_t *bytes) {
 }
 
 static Status write_header(SafetensorsWriter *w) {
-    uint8_t *text = print_header(w, &w->base);
-    Status status = file_writer_append(w->file, text, w->base);
-    memory_free(text);
-    return status;
+    OWNED uint8_t *text = print_header(w, &w->base);
+    return file_writer_append(w->file, text, w->base);
 }
 
 /* In the place of the one with zeros. It has the same length. */
@@ -106,16 +104,12 @@ static Status write_digests(SafetensorsWriter *w) {
     int64_t bytes;
     if (!file_writer_seeks(w->file)) return OK;
     for (int64_t i = 0; i < w->count; i++) set_digest(w, w->tensors[i].key, w->tensors[i].digest);
-    uint8_t *text = print_header(w, &bytes);
+    OWNED uint8_t *text = print_header(w, &bytes);
     uint8_t *digits = memmem(text, (size_t)bytes, before, sizeof before - 1);
     digits += sizeof before - 1;
-    uint64_t digest = safetensors_header_digest(text + 8, bytes - 8, digits);
-    memory_free(text);
-    set_digest(w, SAFETENSORS_DIGEST, digest);
-    text = print_header(w, &bytes);
-    Status status = file_writer_write_at(w->file, 0, text, bytes);
-    memory_free(text);
-    return status;
+    set_digest(w, SAFETENSORS_DIGEST, safetensors_header_digest(text + 8, bytes - 8, digits));
+    OWNED uint8_t *final = print_header(w, &bytes);
+    return file_writer_write_at(w->file, 0, final, bytes);
 }
 
 /* Goes on from every tensor that is complete: an empty one is from the beginning. */
@@ -136,15 +130,24 @@ static SafetensorsWriter *make_writer(const char *path, int64_t count) {
     return w;
 }
 
+static Status start(SafetensorsWriter *w, const SafetensorsEntry *entries, const SafetensorsNote *notes,
+                    int64_t note_count) {
+    TRY(file_writer_open(w->path, &w->file));
+    TRY(fail_at(describe(w, entries, notes, note_count), "%s", w->path));
+    return write_header(w);
+}
+
+/* Hands the writer on, or abandons it if it could not be started. */
+static Status hand_on(Status status, SafetensorsWriter *started, SafetensorsWriter **writer) {
+    *writer = status ? NULL : started;
+    if (status) safetensors_writer_abandon(started);
+    return status;
+}
+
 Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries, int64_t count,
                                const SafetensorsNote *notes, int64_t note_count, SafetensorsWriter **writer) {
     SafetensorsWriter *w = make_writer(path, count);
-    Status status = file_writer_open(path, &w->file);
-    if (!status) status = fail_at(describe(w, entries, notes, note_count), "%s", path);
-    if (!status) status = write_header(w);
-    if (status) safetensors_writer_abandon(w);
-    *writer = status ? NULL : w;
-    return status;
+    return hand_on(start(w, entries, notes, note_count), w, writer);
 }
 
 /* One piece of one tensor. */
@@ -173,19 +176,17 @@ Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, in
     return OK;
 }
 
+static Status finish(SafetensorsWriter *w) {
+    finish_tensors(w);
+    for (int64_t i = 0; i < w->count; i++)
+        if (!w->tensors[i].done)
+            return fail(ERROR_INTERNAL, "%s: fewer bytes were written than its header declares", w->path);
+    return write_digests(w);
+}
+
 Status safetensors_writer_close(SafetensorsWriter *writer) {
-    Status status = OK;
-    bool whole = true;
-    finish_tensors(writer);
-    for (int64_t i = 0; i < writer->count; i++) whole = whole && writer->tensors[i].done;
-    if (!whole)
-        status = fail(ERROR_INTERNAL, "%s: fewer bytes were written than its header declares", writer->path);
-    else
-        status = write_digests(writer);
-    if (!status) {
-        status = file_writer_close(writer->file);
-        writer->file = NULL;
-    }
+    Status status = file_writer_finish(writer->file, finish(writer));
+    writer->file = NULL;
     safetensors_writer_abandon(writer);
     return status;
 }
@@ -213,9 +214,7 @@ Status safetensors_writer_join(SafetensorsShare share, const SafetensorsEntry *e
     w->base = share.base;
     Status status = file_writer_join(share.path, &w->file);
     if (!status) status = fail_at(describe(w, entries, NULL, 0), "%s", share.path);
-    if (status) safetensors_writer_abandon(w);
-    *writer = status ? NULL : w;
-    return status;
+    return hand_on(status, w, writer);
 }
 
 void safetensors_writer_go(SafetensorsWriter *writer, int64_t entry) {

@@ -56,25 +56,27 @@ static Status inflate_all(const char *path, const FileMap *from, z_stream *strea
     return OK;
 }
 
+static void close_file(const int *file) {
+    if (*file >= 0) close(*file);
+}
+
+static void close_stream(z_stream *stream) {
+    inflateEnd(stream); // refuses a stream that never began
+}
+
 /* What `map` holds compressed takes its place, in a file that only memory has. */
 static Status uncompress_map(const char *path, FileMap *map) {
-    z_stream stream = {0};
-    int file = memfd_create("text", MFD_CLOEXEC);
+    CLOSED_BY(close_stream) z_stream stream = {0};
+    CLOSED_BY(close_file) int file = memfd_create("text", MFD_CLOEXEC);
+    char name[64];
     if (file < 0) return fail_file("cannot make room to uncompress", path);
-    uint8_t *out = memory_allocate(PIECE);
-    bool ready = inflateInit2(&stream, GZIP_WINDOW) == Z_OK;
-    Status status = ready ? inflate_all(path, map, &stream, out, file)
-                          : fail(ERROR_MEMORY, "out of host memory to uncompress %s", path);
-    if (ready) inflateEnd(&stream);
-    memory_free(out);
+    OWNED uint8_t *out = memory_allocate(PIECE);
+    if (inflateInit2(&stream, GZIP_WINDOW) != Z_OK)
+        return fail(ERROR_MEMORY, "out of host memory to uncompress %s", path);
+    TRY(inflate_all(path, map, &stream, out, file));
     file_unmap(map);
-    if (!status) {
-        char name[64];
-        snprintf(name, sizeof name, "/proc/self/fd/%d", file);
-        status = file_map(name, map);
-    }
-    close(file);
-    return status;
+    snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+    return file_map(name, map);
 }
 
 /* ---- what is no text ---- */

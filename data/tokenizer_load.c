@@ -34,22 +34,20 @@ void tokenizer_load_bytes(Tokenizer *tokenizer) {
 
 Status tokenizer_load_json(Tokenizer *tokenizer, const char *path, const char *unused,
                            const json_t *unused_config) {
-    json_t *root;
+    json_auto_t *root = NULL;
     (void)unused, (void)unused_config;
     TRY(tokenizer_json_read(path, &root));
     bool words = json_is_text(json_object_get(json_object_get(root, "model"), "type"), "WordPiece");
-    Status status = words ? wordpiece_load_json(tokenizer, root, path) : bpe_load_json(tokenizer, root, path);
-    json_decref(root);
-    return status;
+    return words ? wordpiece_load_json(tokenizer, root, path) : bpe_load_json(tokenizer, root, path);
 }
 
 static Status look_for(const char *folder, const char *name, bool *there) {
-    char *path = path_join(folder, name);
+    OWNED char *path = path_join(folder, name);
     PathKind kind;
-    Status status = path_kind(path, &kind);
-    *there = !status && kind != PATH_ABSENT;
-    memory_free(path);
-    return status;
+    *there = false;
+    TRY(path_kind(path, &kind));
+    *there = kind != PATH_ABSENT;
+    return OK;
 }
 
 /* Reads a config of the folder; *root is NULL where there is none. */
@@ -58,10 +56,8 @@ static Status read_config(const char *folder, const char *name, json_t **root) {
     *root = NULL;
     TRY(look_for(folder, name, &there));
     if (!there) return OK;
-    char *path = path_join(folder, name);
-    Status status = tokenizer_config_read(path, root);
-    memory_free(path);
-    return status;
+    OWNED char *path = path_join(folder, name);
+    return tokenizer_config_read(path, root);
 }
 
 /* Does the config say that the tokenizer is the bytes? */
@@ -84,12 +80,11 @@ static Status find_reader(const char *folder, int *reader) {
 }
 
 Status tokenizer_load_present(const char *folder, bool *present) {
-    json_t *config;
+    json_auto_t *config = NULL;
     int reader;
     TRY(read_config(folder, config_name, &config));
-    Status status = says_bytes(folder, config, present);
-    json_decref(config);
-    if (status || *present) return status;
+    TRY(says_bytes(folder, config, present));
+    if (*present) return OK;
     TRY(find_reader(folder, &reader));
     *present = reader < READERS;
     return OK;
@@ -103,10 +98,8 @@ static Status keep(Tokenizer *t, const char *folder, const char *name) {
     bool there = false;
     if (name) TRY(look_for(folder, name, &there));
     if (!there) return OK;
-    char *path = path_join(folder, name);
-    Status status = file_read(path, TOKENIZER_FILE_LIMIT, &file->contents, &file->length);
-    memory_free(path);
-    if (status) return status;
+    OWNED char *path = path_join(folder, name);
+    TRY(file_read(path, TOKENIZER_FILE_LIMIT, &file->contents, &file->length));
     file->name = name;
     t->kept_count++;
     return OK;
@@ -128,18 +121,14 @@ static void take_template(Tokenizer *t, const json_t *config) {
 
 static Status load_files(Tokenizer *t, const char *folder, int reader, const json_t *config) {
     static const char *const beside[] = {config_name, map_name, template_name};
-    json_t *map;
-    char *path = path_join(folder, readers[reader].file);
-    char *second = readers[reader].second ? path_join(folder, readers[reader].second) : NULL;
-    Status status = readers[reader].load(t, path, second, config);
-    memory_free(path);
-    memory_free(second);
-    TRY(status);
+    json_auto_t *map = NULL;
+    OWNED char *path = path_join(folder, readers[reader].file);
+    OWNED char *second = readers[reader].second ? path_join(folder, readers[reader].second) : NULL;
+    TRY(readers[reader].load(t, path, second, config));
     TRY(read_config(folder, map_name, &map));
     tokenizer_config_special(t, map);
     tokenizer_config_special(t, config);
     t->names = tokenizer_config_names(config, map);
-    json_decref(map);
     TRY(keep(t, folder, readers[reader].file));
     TRY(keep(t, folder, readers[reader].second));
     for (int i = 0; i < 3; i++) TRY(keep(t, folder, beside[i]));
@@ -165,9 +154,7 @@ static Status load_folder(Tokenizer *t, const char *folder, const json_t *config
 }
 
 Status tokenizer_load_folder(Tokenizer *tokenizer, const char *folder) {
-    json_t *config;
+    json_auto_t *config = NULL;
     TRY(read_config(folder, config_name, &config));
-    Status status = load_folder(tokenizer, folder, config);
-    json_decref(config);
-    return status;
+    return load_folder(tokenizer, folder, config);
 }

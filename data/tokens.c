@@ -53,11 +53,10 @@ static Status open_shards(const PathList *files, TokenSource *s) {
 
 static bool looks_raw(const char *path) {
     static const char *const endings[] = {".csv", ".tsv", ".json", ".jsonl"};
-    char *name = memory_text_slice(path, strlen(path) - (path_ends_with(path, ".gz") ? 3 : 0));
-    bool found = false;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) found |= path_ends_with(name, endings[i]);
-    memory_free(name);
-    return found;
+    OWNED char *name = memory_text_slice(path, strlen(path) - (path_ends_with(path, ".gz") ? 3 : 0));
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (path_ends_with(name, endings[i])) return true;
+    return false;
 }
 
 Status tokens_open_texts(const PathList *texts, const char *name, const TokenOptions *options,
@@ -72,25 +71,20 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
     return finish(status, s, source);
 }
 
-/* What one name of a list stands for. */
+/* Adds what one name of a list stands for. */
 static Status find_named(const char *path, PathList *files) {
     PathKind named, kind;
     TRY(path_kind(path, &named));
-    TRY(named == PATH_FOLDER ? directory_list(path, files) : path_glob(path, files));
-    if (files->count == 0 && named == PATH_FILE) /* a name with brackets that is no pattern */
-        path_list_add(files, memory_text(path));
-    Status status = OK;
-    int64_t kept = 0;
-    for (int64_t i = 0; i < files->count; i++) {
-        if (!status) status = path_kind(files->paths[i], &kind);
-        if (!status && kind == PATH_FOLDER)
-            memory_free(files->paths[i]);
-        else
-            files->paths[kept++] = files->paths[i];
+    CLOSED_BY(path_list_free) PathList all = {0};
+    TRY(named == PATH_FOLDER ? directory_list(path, &all) : path_glob(path, &all));
+    if (all.count == 0 && named == PATH_FILE) /* a name with brackets that is no pattern */
+        path_list_add(&all, memory_text(path));
+    int64_t before = files->count;
+    for (int64_t i = 0; i < all.count; i++) {
+        TRY(path_kind(all.paths[i], &kind));
+        if (kind != PATH_FOLDER) path_list_add(files, memory_text(all.paths[i]));
     }
-    files->count = kept;
-    TRY(status);
-    if (kept) return OK;
+    if (files->count > before) return OK;
     return fail(ERROR_FILE,
                 named == PATH_FOLDER ? "no data in %s: the folder holds no files"
                                      : "no data at %s: there is no such file",
@@ -101,36 +95,25 @@ Status tokens_find_files(const char *path, PathList *files) {
     PathKind kind;
     TRY(path_kind(path, &kind));
     if (!strchr(path, ',') || kind != PATH_ABSENT) return find_named(path, files);
-    Status status = OK;
-    for (const char *at = path; at && !status; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        char *name = memory_text_slice(at, strcspn(at, ","));
-        PathList some = {0};
-        status = find_named(name, &some);
-        for (int64_t i = 0; i < some.count; i++) path_list_add(files, some.paths[i]);
-        some.count = 0; // the paths have moved
-        path_list_free(&some);
-        memory_free(name);
+    for (const char *at = path; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        OWNED char *name = memory_text_slice(at, strcspn(at, ","));
+        TRY(find_named(name, files));
     }
-    return status;
+    return OK;
 }
 
 Status tokens_open(const char *path, const TokenOptions *options, TokenSource **source) {
     *source = NULL;
-    PathList files = {0};
-    Status status = tokens_find_files(path, &files);
+    CLOSED_BY(path_list_free) PathList files = {0};
+    TRY(tokens_find_files(path, &files));
     int64_t shards = 0;
     for (int64_t i = 0; i < files.count; i++) shards += path_ends_with(files.paths[i], ".bin");
-    if (!status && shards > 0 && shards < files.count)
-        status = fail(ERROR_USAGE,
-                      "%s has both token shards (.bin) and texts: name one kind, as in \"*.bin\"", path);
-    if (!status && shards == 0) {
-        status = tokens_open_texts(&files, path, options, source);
-    } else if (!status) {
-        TokenSource *s = source_new(options, files.count);
-        status = finish(open_shards(&files, s), s, source);
-    }
-    path_list_free(&files);
-    return status;
+    if (shards == 0) return tokens_open_texts(&files, path, options, source);
+    if (shards < files.count)
+        return fail(ERROR_USAGE, "%s has both token shards (.bin) and texts: name one kind, as in \"*.bin\"",
+                    path);
+    TokenSource *s = source_new(options, files.count);
+    return finish(open_shards(&files, s), s, source);
 }
 
 /* ---- reading ---- */

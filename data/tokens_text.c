@@ -118,21 +118,17 @@ static void try_kept(TokenPart *part, uint64_t hash) {
     part->count = 0;
 }
 
-static Status write_shard(TextJob *job, const char *path) {
+static Status write_shard(TextJob *job) {
     bool wide = job->width > (int64_t)sizeof(uint16_t);
     int32_t header[SHARD_HEADER_BYTES / sizeof(int32_t)] = {wide ? SHARD_MAGIC_WIDE : SHARD_MAGIC,
                                                             wide ? SHARD_VERSION_WIDE : SHARD_VERSION};
-    TRY(file_writer_open(path, &job->writer));
-    job->digest = digest_open();
-    Status status = file_writer_append(job->writer, header, sizeof header);
-    if (!status) status = tokenize(job);
+    TRY(file_writer_append(job->writer, header, sizeof header));
+    TRY(tokenize(job));
     uint64_t digest = digest_value(job->digest);
-    digest_close(job->digest);
     header[2] = (int32_t)job->count;
     memcpy(&header[HEADER_HASH], &job->hash, sizeof job->hash);
     memcpy(&header[HEADER_DIGEST], &digest, sizeof digest);
-    if (!status) status = file_writer_write_at(job->writer, 0, header, sizeof header);
-    return file_writer_finish(job->writer, status);
+    return file_writer_write_at(job->writer, 0, header, sizeof header);
 }
 
 /* "folder/name.hash.bin", with the last name of the text's path. */
@@ -150,7 +146,9 @@ static Status read_kept(TextJob *job, TokenPart *part, const char *folder) {
     try_kept(part, job->hash);
     if (part->tokens) return OK;
     TRY(directory_make(folder));
-    TRY(write_shard(job, part->name));
+    TRY(file_writer_open(part->name, &job->writer));
+    job->digest = digest_open();
+    TRY(file_writer_finish(job->writer, write_shard(job)));
     try_kept(part, job->hash);
     return part->tokens ? OK : fail(ERROR_FILE, "%s was written but cannot be read back", part->name);
 }
@@ -166,22 +164,26 @@ static Status read_into_memory(TextJob *job, TokenPart *part) {
     return status;
 }
 
+static void close_job(TextJob *job) {
+    for (int64_t i = 0; i < job->files->count && job->maps; i++) file_unmap(&job->maps[i]);
+    token_list_free(&job->list);
+    digest_close(job->digest);
+    memory_free(job->maps);
+    memory_free(job->memory);
+}
+
 Status tokenize_texts(const PathList *texts, const char *name, const TokenizeOptions *o, TokenPart *part,
                       int64_t *bytes) {
     if (!o->tokenizer)
         return fail(ERROR_USAGE,
                     "%s is text, which a tokenizer reads: --tokenizer=FOLDER, or --tokenizer=bytes", name);
     bool wide = tokenizer_vocab(o->tokenizer) > SHARD_NARROW_VOCAB;
+    CLOSED_BY(close_job)
     TextJob job = {.name = name,
                    .files = texts,
                    .tokenizer = o->tokenizer,
                    .field = o->field ? o->field : "",
                    .width = wide ? sizeof(uint32_t) : sizeof(uint16_t)};
-    Status status = map_texts(&job, bytes);
-    if (!status) status = o->cache ? read_kept(&job, part, o->cache) : read_into_memory(&job, part);
-    for (int64_t i = 0; i < texts->count; i++) file_unmap(&job.maps[i]);
-    token_list_free(&job.list);
-    memory_free(job.maps);
-    memory_free(job.memory);
-    return status;
+    TRY(map_texts(&job, bytes));
+    return o->cache ? read_kept(&job, part, o->cache) : read_into_memory(&job, part);
 }

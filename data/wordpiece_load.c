@@ -53,6 +53,16 @@ static Status put_text(const char **texts, int64_t count, const char *text, cons
     return OK;
 }
 
+/* How many of the added tokens the vocabulary lacks. */
+static int64_t count_added(const json_t *added, const json_t *vocab) {
+    int64_t count = 0;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const char *text = json_string_value(json_object_get(json_array_get(added, i), "content"));
+        count += text && !json_object_get(vocab, text);
+    }
+    return count;
+}
+
 /* Of a list of added tokens, those that the vocabulary lacks come behind it. */
 static Status put_added(const json_t *added, const char **texts, int64_t count, const char *path) {
     for (size_t i = 0; i < json_array_size(added); i++) {
@@ -85,39 +95,29 @@ static Status load_lines(Tokenizer *t, char *text, int64_t length, const json_t 
     int64_t count;
     WordPieceRule rule;
     TRY(read_rule(config, path, &rule));
-    json_t *added = NULL, *vocab = json_object();
-    Status status = cut_lines(text, length, path, lines, &count);
-    for (int64_t i = 0; !status && i < count; i++)
+    json_auto_t *added = NULL, *vocab = json_object();
+    TRY(cut_lines(text, length, path, lines, &count));
+    for (int64_t i = 0; i < count; i++)
         if (json_object_set_new(vocab, (*lines)[i], json_integer(i)))
-            status = fail(ERROR_FORMAT, "%s, line %lld is not UTF-8", path, (long long)i + 1);
-    if (!status) status = tokenizer_config_added(config, vocab, special, path, &added);
-    int64_t all = count;
-    for (size_t i = 0; !status && i < json_array_size(added); i++) {
-        const char *name = json_string_value(json_object_get(json_array_get(added, i), "content"));
-        all += name && !json_object_get(vocab, name);
-    }
-    if (!status && all > count) {
+            return fail(ERROR_FORMAT, "%s, line %lld is not UTF-8", path, (long long)i + 1);
+    TRY(tokenizer_config_added(config, vocab, special, path, &added));
+    int64_t all = count + count_added(added, vocab);
+    if (all > count) {
         *lines = memory_resize(*lines, (size_t)all * sizeof **lines);
         memset(*lines + count, 0, (size_t)(all - count) * sizeof **lines);
     }
-    if (!status) status = put_added(added, *lines, all, path);
-    if (!status) status = wordpiece_build(t, *lines, all, rule, path);
-    if (!status) status = take_added(t, added, vocab, path);
-    json_decref(added);
-    json_decref(vocab);
-    return status;
+    TRY(put_added(added, *lines, all, path));
+    TRY(wordpiece_build(t, *lines, all, rule, path));
+    return take_added(t, added, vocab, path);
 }
 
 Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *unused, const json_t *config) {
-    char *text;
-    const char **lines = NULL;
+    OWNED char *text = NULL;
+    OWNED const char **lines = NULL;
     int64_t length;
     (void)unused;
     TRY(file_read(path, TOKENIZER_FILE_LIMIT, &text, &length));
-    Status status = load_lines(tokenizer, text, length, config, path, &lines);
-    memory_free(lines);
-    memory_free(text);
-    return status;
+    return load_lines(tokenizer, text, length, config, path, &lines);
 }
 
 static Status collect(const json_t *root, const char *path, const char **texts, int64_t count) {
@@ -126,18 +126,6 @@ static Status collect(const json_t *root, const char *path, const char **texts, 
     json_t *id;
     json_object_foreach(vocab, text, id) TRY(put_text(texts, count, text, id, path));
     return put_added(json_object_get(root, "added_tokens"), texts, count, path);
-}
-
-/* The vocabulary's tokens, and those that are added to it. */
-static int64_t count_tokens(const json_t *root) {
-    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
-    const json_t *added = json_object_get(root, "added_tokens");
-    int64_t count = (int64_t)json_object_size(vocab);
-    for (size_t i = 0; i < json_array_size(added); i++) {
-        const char *text = json_string_value(json_object_get(json_array_get(added, i), "content"));
-        count += text && !json_object_get(vocab, text);
-    }
-    return count;
 }
 
 /* Refuses what would give other ids than BERT's way does. */
@@ -170,13 +158,12 @@ Status wordpiece_load_json(Tokenizer *tokenizer, const json_t *root, const char 
     TRY(json_read_flag(normalizer, "lowercase", true, path, &rule.lower));
     TRY(json_read_flag(normalizer, "strip_accents", rule.lower, path, &rule.strip_accents));
     TRY(json_read_flag(normalizer, "handle_chinese_chars", true, path, &rule.chinese));
-    int64_t count = count_tokens(root);
-    const char **texts = memory_array((size_t)count, sizeof *texts);
-    Status status = collect(root, path, texts, count);
-    if (!status) status = wordpiece_build(tokenizer, texts, count, rule, path);
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
-    if (!status) status = take_added(tokenizer, json_object_get(root, "added_tokens"), vocab, path);
-    if (!status) status = tokenizer_read_post(tokenizer, json_object_get(root, "post_processor"), path);
-    memory_free(texts);
-    return status;
+    const json_t *added = json_object_get(root, "added_tokens");
+    int64_t count = (int64_t)json_object_size(vocab) + count_added(added, vocab);
+    OWNED const char **texts = memory_array((size_t)count, sizeof *texts);
+    TRY(collect(root, path, texts, count));
+    TRY(wordpiece_build(tokenizer, texts, count, rule, path));
+    TRY(take_added(tokenizer, added, vocab, path));
+    return tokenizer_read_post(tokenizer, json_object_get(root, "post_processor"), path);
 }
