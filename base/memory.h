@@ -22,6 +22,12 @@ void memory_free(void *pointer);
 #define CLOSED_BY(close) __attribute__((cleanup(close)))
 void memory_release(void *variable); // the address of a pointer returned by one of these functions
 
+/* Defines release(Type **) for CLOSED_BY, which closes what a local pointer has, if anything. */
+#define CLOSER(release, Type, close)                                                                         \
+    static inline void release(Type **variable) {                                                            \
+        if (*variable) close(*variable);                                                                     \
+    }
+
 /* Memory for arenas: not zeroed, 64-byte aligned. Returns NULL on failure. */
 void *memory_reserve(size_t bytes);
 

@@ -10,6 +10,7 @@
  * all rows, of all shares; between two steps they are the same in every process. */
 #pragma once
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "data/batch.h"
 
@@ -62,6 +63,7 @@ CHECKED Status loader_check(const LoaderOptions *options, int tensors, int64_t *
 /* Takes the maker over, also where it fails. */
 CHECKED Status loader_start(const LoaderOptions *options, BatchMaker maker, Loader **loader);
 void loader_close(Loader *loader); // ends the workers; NULL is fine
+CLOSER(loader_release, Loader, loader_close)
 
 /* The next batch, valid until `hold` more have been asked for, or a seek, or the close. An error that a
  * worker met comes here, in its turn; the position then stays, and the next call tries the same batch

@@ -15,6 +15,7 @@
  * safetensors_verify. Other readers pass over them; they are no notes. */
 #pragma once
 
+#include "base/memory.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -73,6 +74,7 @@ CHECKED Status safetensors_open(const char *path, Safetensors **file);
 CHECKED Status safetensors_open_folder(const char *folder, Safetensors **file);
 
 void safetensors_close(Safetensors *file); // NULL is fine
+CLOSER(safetensors_release, Safetensors, safetensors_close)
 
 /* Entries by index, sorted by name, or by name (NULL if there is none). They live as long as the file. */
 int64_t safetensors_count(const Safetensors *file);
@@ -108,6 +110,12 @@ CHECKED Status safetensors_writer_open(const char *path, const SafetensorsEntry 
 CHECKED Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, int64_t bytes);
 CHECKED Status safetensors_writer_close(SafetensorsWriter *writer);
 void safetensors_writer_abandon(SafetensorsWriter *writer); // NULL is fine
+/* Closes it if all that was written succeeded, else abandons it. */
+CHECKED static inline Status safetensors_writer_finish(SafetensorsWriter *writer, Status written) {
+    if (!written) return safetensors_writer_close(writer);
+    safetensors_writer_abandon(writer);
+    return written;
+}
 
 /* The same by several processes, each of which writes some of the entries whole: the first opens the file,
  * the others join it by what `share` gives (valid while the writer is) with the same entries, and are ended

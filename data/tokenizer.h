@@ -25,6 +25,7 @@
 #pragma once
 
 #include "base/files.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "data/token.h"
 
@@ -50,6 +51,7 @@ typedef struct Tokenizer Tokenizer;
  * ERROR_FILE or ERROR_FORMAT otherwise. */
 CHECKED Status tokenizer_open(const char *path, Tokenizer **tokenizer);
 void tokenizer_free(Tokenizer *tokenizer);
+CLOSER(tokenizer_release, Tokenizer, tokenizer_free)
 
 /* Does `folder` hold a tokenizer's files, so that tokenizer_open would read them? */
 CHECKED Status tokenizer_present(const char *folder, bool *present);

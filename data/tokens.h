@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/files.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "data/tokenizer.h"
 
@@ -33,6 +34,7 @@ CHECKED Status tokens_open(const char *path, const TokenOptions *options, TokenS
 CHECKED Status tokens_open_texts(const PathList *texts, const char *name, const TokenOptions *options,
                                  TokenSource **source);
 void tokens_close(TokenSource *source);
+CLOSER(tokens_release, TokenSource, tokens_close)
 
 /* What a file, a pattern or a folder stands for, sorted, or several of them with commas between, one after
  * another; folders inside are left out. ERROR_FILE for nothing. */

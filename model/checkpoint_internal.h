@@ -19,11 +19,6 @@ CHECKED Status training_state_save(Ctx *ctx, const char *path, const Parameters 
                                    const TrainingState *state);
 CHECKED Status training_state_load(Ctx *ctx, const char *path, Parameters *parameters, TrainingState *state);
 
-/* For CLOSED_BY. */
-static inline void safetensors_release(Safetensors **file) {
-    safetensors_close(*file);
-}
-
 /* A file of a checkpoint, written by all ranks. */
 typedef struct {
     struct Rendezvous *ranks;  // NULL: one rank

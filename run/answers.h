@@ -10,6 +10,7 @@
 #include "run/session.h"
 
 #include "base/files.h"
+#include "base/memory.h"
 
 /* How many batches are sorted by length together: an answer waits for as many at most. */
 enum { ANSWERS_BATCHES = 16 };
@@ -34,6 +35,7 @@ typedef struct Answers Answers;
  * on a signal is waited for: the caller ends after the batch at hand (run/signals.h). */
 CHECKED Status answers_open(const AnswersOptions *options, Answers **answers);
 void answers_close(Answers *answers); // NULL is fine
+CLOSER(answers_release, Answers, answers_close)
 
 /* The answers [0, kept) are there already. */
 int64_t answers_kept(const Answers *answers);

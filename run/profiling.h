@@ -1,6 +1,7 @@
 /* profiling: a run's profile: which of its steps are traced, when a report is due, and its printing. */
 #pragma once
 
+#include "base/memory.h"
 #include "run/profiling_report.h"
 #include "run/session.h"
 #include "comm/comm.h"
@@ -70,3 +71,4 @@ bool profiling_done(const Profiling *profiling);
  * validation has come since. */
 CHECKED Status profiling_finish(Profiling *profiling, Ctx *ctx);
 void profiling_close(Profiling *profiling);
+CLOSER(profiling_release, Profiling, profiling_close)

@@ -16,12 +16,10 @@
 
 Status embeddings_write(const char *path, const void *values, int64_t rows, int64_t width) {
     SafetensorsEntry entry = {.name = "embeddings", .type = SAFE_F32, .rank = 2, .d = {rows, width}};
-    SafetensorsWriter *writer = NULL;
+    SafetensorsWriter *writer;
     TRY(safetensors_writer_open(path, &entry, 1, NULL, 0, &writer));
-    Status status = safetensors_writer_append(writer, values, rows * width * (int64_t)sizeof(float));
-    if (!status) return safetensors_writer_close(writer);
-    safetensors_writer_abandon(writer);
-    return status;
+    return safetensors_writer_finish(
+        writer, safetensors_writer_append(writer, values, rows * width * (int64_t)sizeof(float)));
 }
 
 typedef struct {
@@ -163,15 +161,7 @@ static Status run(Job *job) {
     return OK;
 }
 
-Status embed_text(Session *session, const InferOptions *options, const OptionSet *set) {
-    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    job->session = session;
-    job->options = options;
-    job->set = set;
-    job->own = options_values(set, &masked_infer);
-    job->pooling_given = options_given(set, "pooling");
-    job->seq_given = options_given(set, "seq");
-    Status status = run(job);
+static void job_close(Job *job) {
     memory_free(job->rows);
     memory_free(job->lengths);
     memory_free(job->hidden);
@@ -179,6 +169,15 @@ Status embed_text(Session *session, const InferOptions *options, const OptionSet
     answers_close(job->answers);
     text_lines_close(&job->text);
     text_encoder_close(&job->encoder);
-    memory_free(job);
-    return status;
+}
+
+Status embed_text(Session *session, const InferOptions *options, const OptionSet *set) {
+    CLOSED_BY(job_close)
+    Job job = {.session = session,
+               .options = options,
+               .set = set,
+               .own = options_values(set, &masked_infer),
+               .pooling_given = options_given(set, "pooling"),
+               .seq_given = options_given(set, "seq")};
+    return run(&job);
 }

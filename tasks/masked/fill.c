@@ -128,24 +128,22 @@ static Status run(Job *job) {
     TRY(text_encoder_open(&job->encoder, job->session));
     TRY(read_text(job, text));
     TRY(compute(job));
-    Guess *guesses = memory_array((size_t)job->gaps.count, sizeof *guesses);
-    Status status = print_filled(job, text, guesses);
-    if (!status) print_candidates(job, guesses);
-    memory_free(guesses);
-    return status;
+    OWNED Guess *guesses = memory_array((size_t)job->gaps.count, sizeof *guesses);
+    TRY(print_filled(job, text, guesses));
+    print_candidates(job, guesses);
+    return OK;
 }
 
-Status fill_text(Session *session, const InferOptions *options, const OptionSet *set) {
-    TRY(masked_needs_head(session, options, "fill"));
-    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    job->session = session;
-    job->options = options;
-    job->own = options_values(set, &masked_infer);
-    Status status = run(job);
+static void job_close(Job *job) {
     memory_free(job->logits);
     token_list_free(&job->tokens);
     token_list_free(&job->gaps);
     text_encoder_close(&job->encoder);
-    memory_free(job);
-    return status;
+}
+
+Status fill_text(Session *session, const InferOptions *options, const OptionSet *set) {
+    TRY(masked_needs_head(session, options, "fill"));
+    CLOSED_BY(job_close)
+    Job job = {.session = session, .options = options, .own = options_values(set, &masked_infer)};
+    return run(&job);
 }

@@ -19,6 +19,15 @@ struct PairSource {
 
 /* ---- reading ---- */
 
+static Status read_special(const Tokenizer *tokenizer, PairTokens *special) {
+    *special =
+        (PairTokens){tokenizer_special(tokenizer, TOKEN_PAD), tokenizer_special(tokenizer, TOKEN_BEGIN),
+                     tokenizer_special(tokenizer, TOKEN_END)};
+    if (special->pad >= 0 && special->begin >= 0 && special->end >= 0) return OK;
+    return fail(ERROR_USAGE, "sentence pairs need a tokenizer with <pad>, <s> and </s>; train one with "
+                             "--train-tokenizer=N");
+}
+
 /* One pair; left out if a side has no token, or too many. */
 static Status read_pair(PairSource *pairs, Tokenizer *tokenizer, const Line *lines[2], int64_t most) {
     bool fits = true;
@@ -39,17 +48,22 @@ static Status read_pair(PairSource *pairs, Tokenizer *tokenizer, const Line *lin
     return OK;
 }
 
-static Status read_pairs(PairSource *pairs, const PairOptions *o, const Lines lines[2]) {
-    int64_t count = lines[0].count;
-    if (count != lines[1].count)
+static Status read_pairs(PairSource *pairs, const PairOptions *o) {
+    CLOSED_BY(lines_close) Lines source = {0};
+    CLOSED_BY(lines_close) Lines target = {0};
+    TRY(read_special(o->tokenizer, &pairs->special));
+    TRY(lines_open(o->source, &source));
+    TRY(lines_open(o->target, &target));
+    int64_t count = source.count;
+    if (count != target.count)
         return fail(ERROR_FORMAT,
                     "%s has %lld lines and %s has %lld: line i of one must be the translation of line i of "
                     "the other",
-                    o->source, (long long)count, o->target, (long long)lines[1].count);
+                    o->source, (long long)count, o->target, (long long)target.count);
     for (int side = 0; side < 2; side++)
         pairs->sides[side].starts = memory_array((size_t)count + 1, sizeof(int64_t));
     for (int64_t i = 0; i < count; i++) {
-        const Line *pair[2] = {&lines[0].list[i], &lines[1].list[i]};
+        const Line *pair[2] = {&source.list[i], &target.list[i]};
         TRY(read_pair(pairs, o->tokenizer, pair, o->seq - 1));
     }
     if (pairs->count) return OK;
@@ -61,30 +75,12 @@ static Status read_pairs(PairSource *pairs, const PairOptions *o, const Lines li
                 o->source, o->target, (long long)count, (long long)o->seq - 1);
 }
 
-static Status read_special(const Tokenizer *tokenizer, PairTokens *special) {
-    *special =
-        (PairTokens){tokenizer_special(tokenizer, TOKEN_PAD), tokenizer_special(tokenizer, TOKEN_BEGIN),
-                     tokenizer_special(tokenizer, TOKEN_END)};
-    if (special->pad >= 0 && special->begin >= 0 && special->end >= 0) return OK;
-    return fail(ERROR_USAGE, "sentence pairs need a tokenizer with <pad>, <s> and </s>; train one with "
-                             "--train-tokenizer=N");
-}
-
 Status pairs_open(const PairOptions *options, PairSource **pairs) {
-    *pairs = NULL;
-    Lines lines[2] = {0};
     PairSource *p = memory_allocate(sizeof *p);
     p->seq = options->seq;
-    Status status = read_special(options->tokenizer, &p->special);
-    if (!status) status = lines_open(options->source, &lines[0]);
-    if (!status) status = lines_open(options->target, &lines[1]);
-    if (!status) status = read_pairs(p, options, lines);
-    lines_close(&lines[0]);
-    lines_close(&lines[1]);
-    if (status)
-        pairs_close(p);
-    else
-        *pairs = p;
+    Status status = read_pairs(p, options);
+    *pairs = status ? NULL : p;
+    if (status) pairs_close(p);
     return status;
 }
 

@@ -351,17 +351,14 @@ static void close_job(Job *job) {
     translator_close(&job->translator);
     transformer_close(&job->model);
     if (job->ctx.device) ctx_close(&job->ctx);
-    memory_free(job);
 }
 
 Status translate_text(Session *session, const InferOptions *options, const OptionSet *set) {
-    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    job->session = session;
-    job->options = options;
-    job->set = set;
-    job->own = options_values(set, &pairs_infer);
-    job->text = options_values(set, &text_infer);
-    Status status = run(job);
-    close_job(job);
-    return status;
+    CLOSED_BY(close_job)
+    Job job = {.session = session,
+               .options = options,
+               .set = set,
+               .own = options_values(set, &pairs_infer),
+               .text = options_values(set, &text_infer)};
+    return run(&job);
 }

@@ -89,31 +89,24 @@ static Status run_passes(Job *job) {
     return *job->options->json ? json_writer_save(&job->json, job->options->json) : OK;
 }
 
-static Status classify(Job *job, const ImageSource *source) {
-    const Config *c = &job->session->config;
-    bool mapped = *job->own->attention_map;
-    if (mapped && (images_count(source) != 1 || !c->class_token))
-        return fail(ERROR_USAGE, "--attention-map needs one picture, and a model with a class token");
-    TRY(picture_passes_open(job->session, job->options, job->set, source, INFERENCE_LOGITS, mapped,
-                            &job->passes));
-    return run_passes(job);
+static void job_close(Job *job) {
+    picture_passes_close(&job->passes);
+    json_writer_free(&job->json);
 }
 
 Status classify_pictures(Session *session, const InferOptions *options, const OptionSet *set) {
-    ImageSource *source = NULL;
-    if (!session->config.class_head)
+    const Config *c = &session->config;
+    CLOSED_BY(images_release) ImageSource *source = NULL;
+    CLOSED_BY(job_close)
+    Job job = {
+        .session = session, .options = options, .set = set, .own = options_values(set, &pictures_infer)};
+    bool mapped = *job.own->attention_map;
+    if (!c->class_head)
         return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
                     options->model);
-    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    job->session = session;
-    job->options = options;
-    job->set = set;
-    job->own = options_values(set, &pictures_infer);
-    Status status = images_open_files(job->own->classify, &source);
-    if (!status) status = classify(job, source);
-    picture_passes_close(&job->passes);
-    json_writer_free(&job->json);
-    memory_free(job);
-    images_close(source);
-    return status;
+    TRY(images_open_files(job.own->classify, &source));
+    if (mapped && (images_count(source) != 1 || !c->class_token))
+        return fail(ERROR_USAGE, "--attention-map needs one picture, and a model with a class token");
+    TRY(picture_passes_open(session, options, set, source, INFERENCE_LOGITS, mapped, &job.passes));
+    return run_passes(&job);
 }

@@ -38,41 +38,30 @@ static Status publish(void *context, const char *path, const void *bytes) {
     return embeddings_write(path, bytes, images_count(p->source), p->inference.model.config.width);
 }
 
-static Status run(PicturePasses *p, const Session *session, const InferOptions *o, const OptionSet *set,
-                  const ImageSource *source, Answers **answers) {
+Status embed_pictures(Session *session, const InferOptions *o, const OptionSet *set) {
     const MaskedInfer *own = options_values(set, &masked_infer);
+    CLOSED_BY(images_release) ImageSource *source = NULL;
+    CLOSED_BY(picture_passes_close) PicturePasses passes = {0};
+    CLOSED_BY(answers_release) Answers *answers = NULL;
+    bool whole;
+    if (own->pooling == POOLING_POOLER)
+        return fail(ERROR_USAGE, "--pooling=pooler is for a BERT; --pooling=first gives the class token's");
+    TRY(images_open_files(own->embed, &source));
     const AnswersOptions options = {.session = session,
                                     .options = o,
                                     .set = set,
                                     .total = images_count(source),
                                     .record = session->config.width * (int64_t)sizeof(float),
-                                    .context = p,
+                                    .context = &passes,
                                     .publish = publish};
-    bool whole;
-    if (own->pooling == POOLING_POOLER)
-        return fail(ERROR_USAGE, "--pooling=pooler is for a BERT; --pooling=first gives the class token's");
-    TRY(answers_open(&options, answers));
-    TRY(picture_passes_open(session, o, set, source, INFERENCE_HIDDEN, false, p));
-    TRY(picture_passes_skip(p, answers_kept(*answers)));
+    TRY(answers_open(&options, &answers));
+    TRY(picture_passes_open(session, o, set, source, INFERENCE_HIDDEN, false, &passes));
+    TRY(picture_passes_skip(&passes, answers_kept(answers)));
     double start = device_clock();
-    TRY(embed(p, own->pooling, *answers));
-    TRY(answers_finish(*answers, &whole));
+    TRY(embed(&passes, own->pooling, answers));
+    TRY(answers_finish(answers, &whole));
     if (whole && !o->quiet)
         printf("%" PRId64 " embeddings of width %" PRId64 " in %s (%.2f s)\n", images_count(source),
                session->config.width, o->output, device_clock() - start);
     return OK;
-}
-
-Status embed_pictures(Session *session, const InferOptions *options, const OptionSet *set) {
-    const MaskedInfer *own = options_values(set, &masked_infer);
-    ImageSource *source = NULL;
-    Answers *answers = NULL;
-    PicturePasses *p = memory_allocate(sizeof *p); /* the model must stay where it is */
-    Status status = images_open_files(own->embed, &source);
-    if (!status) status = run(p, session, options, set, source, &answers);
-    answers_close(answers);
-    picture_passes_close(p);
-    memory_free(p);
-    images_close(source);
-    return status;
 }

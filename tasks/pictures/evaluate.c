@@ -18,7 +18,7 @@ typedef struct {
     const InferOptions *options;
     const OptionSet *set;
     const char *data;
-    const ImageSource *source;
+    ImageSource *source;
     PicturePasses passes;
     int64_t classes; // of the model
     const Labels *names;
@@ -151,9 +151,17 @@ static Status report(Job *job) {
     return isfinite(loss) ? OK : fail(ERROR_NONFINITE, "the mean loss on %s is not finite", job->data);
 }
 
+static void job_close(Job *job) {
+    picture_passes_close(&job->passes);
+    memory_free(job->labels);
+    memory_free(job->confusion);
+    images_close(job->source);
+}
+
 static Status evaluate(Job *job) {
     bool more;
     const Config *c = &job->session->config;
+    TRY(images_open(job->data, IMAGES_TEST, NULL, &job->source));
     if (!c->class_head) return fail(ERROR_USAGE, "--eval: %s has no head for classes", job->options->model);
     job->classes = c->vocab;
     job->names = c->labels;
@@ -169,20 +177,8 @@ static Status evaluate(Job *job) {
 }
 
 Status evaluate_pictures(Session *session, const InferOptions *options, const OptionSet *set) {
-    ImageSource *source = NULL;
-    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    job->session = session;
-    job->options = options;
-    job->set = set;
     const TextInfer *text = options_values(set, &text_infer);
-    job->data = text->eval;
-    Status status = images_open(job->data, IMAGES_TEST, NULL, &source);
-    job->source = source;
-    if (!status) status = evaluate(job);
-    picture_passes_close(&job->passes);
-    memory_free(job->labels);
-    memory_free(job->confusion);
-    memory_free(job);
-    images_close(source);
-    return status;
+    CLOSED_BY(job_close)
+    Job job = {.session = session, .options = options, .set = set, .data = text->eval};
+    return evaluate(&job);
 }

@@ -71,7 +71,7 @@ static Status report(const InferOptions *o, const char *data, const Losses *loss
 static Status run(const Session *s, const InferOptions *o, const char *data, int64_t seq, TokenSource *source,
                   Inference *in) {
     const LoaderOptions options = {.batch = o->batch, .seq = seq};
-    Loader *loader = NULL;
+    CLOSED_BY(loader_release) Loader *loader = NULL;
     Losses losses = {0};
     TRY(inference_open(in, s, true));
     in->use = INFERENCE_LOSS;
@@ -79,24 +79,19 @@ static Status run(const Session *s, const InferOptions *o, const char *data, int
     in->seq = seq;
     TRY(inference_start(in, s, false, o->seed));
     TRY(loader_open_windows(&options, source, &loader));
-    Status status = sum_losses(in, loader, &losses);
-    loader_close(loader);
-    return status ? status : report(o, data, &losses, source);
+    TRY(sum_losses(in, loader, &losses));
+    return report(o, data, &losses, source);
 }
 
 Status evaluate_text(Session *session, const InferOptions *options, const OptionSet *set) {
     const TextInfer *own = options_values(set, &text_infer);
     const TokenOptions tokens = {
         .tokenizer = session->tokenizer, .vocab = session->config.vocab, .field = own->field};
-    TokenSource *source = NULL;
+    CLOSED_BY(tokens_release) TokenSource *source = NULL;
     TRY(tokens_open(own->eval, &tokens, &source));
     /* A text that is shorter than the context is taken as it is. */
     int64_t seq = options->seq, most = tokens_count(source) - 1;
     if (!options_given(set, "seq") && most >= 1 && most < seq) seq = most;
-    Inference *in = memory_allocate(sizeof *in); /* the model must stay where it is */
-    Status status = run(session, options, own->eval, seq, source, in);
-    inference_close(in);
-    memory_free(in);
-    tokens_close(source);
-    return status;
+    CLOSED_BY(inference_close) Inference in = {0};
+    return run(session, options, own->eval, seq, source, &in);
 }

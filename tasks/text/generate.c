@@ -92,14 +92,12 @@ static Status run(Job *job) {
     return OK;
 }
 
-Status generate_text(Session *session, const InferOptions *options, const OptionSet *set) {
-    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    job->session = session;
-    job->options = options;
-    job->set = set;
-    job->own = options_values(set, &text_infer);
-    Status status = run(job);
+static void job_close(Job *job) {
     inference_close(&job->inference);
-    memory_free(job);
-    return status;
+}
+
+Status generate_text(Session *session, const InferOptions *options, const OptionSet *set) {
+    CLOSED_BY(job_close)
+    Job job = {.session = session, .options = options, .set = set, .own = options_values(set, &text_infer)};
+    return run(&job);
 }

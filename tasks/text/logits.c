@@ -24,19 +24,22 @@ static Status check_ids(const Config *c, OptionList ids) {
     return OK;
 }
 
-static Status write_logits(Inference *in, const char *path, int64_t count) {
+static Status append_logits(Inference *in, int64_t count, SafetensorsWriter *writer) {
     int64_t vocab = in->model.config.vocab, padded = config_padded_vocab(&in->model.config);
     OWNED float *row = memory_array((size_t)vocab, sizeof *row);
-    SafetensorsEntry entry = {.name = "logits", .type = SAFE_F32, .rank = 2, .d = {count, vocab}};
-    SafetensorsWriter *writer = NULL;
-    Status status = safetensors_writer_open(path, &entry, 1, NULL, 0, &writer);
-    for (int64_t i = 0; i < count && !status; i++) {
-        status = values_read(&in->ctx, in->logits, i * padded, vocab, row);
-        if (!status) status = safetensors_writer_append(writer, row, vocab * (int64_t)sizeof *row);
+    for (int64_t i = 0; i < count; i++) {
+        TRY(values_read(&in->ctx, in->logits, i * padded, vocab, row));
+        TRY(safetensors_writer_append(writer, row, vocab * (int64_t)sizeof *row));
     }
-    if (!status) return safetensors_writer_close(writer);
-    safetensors_writer_abandon(writer);
-    return status;
+    return OK;
+}
+
+static Status write_logits(Inference *in, const char *path, int64_t count) {
+    SafetensorsEntry entry = {
+        .name = "logits", .type = SAFE_F32, .rank = 2, .d = {count, in->model.config.vocab}};
+    SafetensorsWriter *writer;
+    TRY(safetensors_writer_open(path, &entry, 1, NULL, 0, &writer));
+    return safetensors_writer_finish(writer, append_logits(in, count, writer));
 }
 
 static Status run(Inference *in, const Session *s, const InferOptions *o, const TextInfer *own) {
@@ -55,9 +58,6 @@ static Status run(Inference *in, const Session *s, const InferOptions *o, const 
 }
 
 Status logits_text(Session *session, const InferOptions *options, const OptionSet *set) {
-    Inference *in = memory_allocate(sizeof *in); /* the model must stay where it is */
-    Status status = run(in, session, options, options_values(set, &text_infer));
-    inference_close(in);
-    memory_free(in);
-    return status;
+    CLOSED_BY(inference_close) Inference in = {0};
+    return run(&in, session, options, options_values(set, &text_infer));
 }

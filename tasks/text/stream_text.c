@@ -17,6 +17,10 @@ typedef struct {
     bool stopped;
 } Gate;
 
+static void gate_close(Gate *gate) {
+    memory_free(gate->held);
+}
+
 /* Whether a stop text stands at the beginning of these bytes, or as much of one as they have. */
 static bool begins_stop(const char *stops, const char *bytes, int64_t count, bool *whole) {
     for (const char *stop = stops; *stop; stop += *stop == OPTION_SEPARATOR) {
@@ -58,18 +62,23 @@ Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *o, TokenList 
 }
 
 Status stream_text_window(Tokenizer *tokenizer, const TextOptions *o, const Config *config, int64_t *window) {
-    TokenList prompt = {0};
-    Status status = stream_text_prompt(tokenizer, o, &prompt);
+    CLOSED_BY(token_list_free) TokenList prompt = {0};
+    TRY(stream_text_prompt(tokenizer, o, &prompt));
     *window = prompt.count + o->tokens < config->context ? prompt.count + o->tokens : config->context;
-    token_list_free(&prompt);
-    return status;
+    return OK;
 }
 
 typedef struct {
     Generator *generator;
     Sampler *sampler;
     int32_t token; // the latest
+    Bytes text;    // that came with it
 } Drawing;
+
+static void drawing_close(Drawing *d) {
+    sampler_close(d->sampler);
+    memory_free(d->text.bytes);
+}
 
 static Status draw_token(Ctx *ctx, void *program, StepCost *cost) {
     Drawing *d = program;
@@ -91,7 +100,8 @@ static Status gate_take(Gate *gate, Bytes *text) {
 }
 
 static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, const TextOptions *o, Gate *gate,
-                           Bytes *text, TextStats *stats) {
+                           TextStats *stats) {
+    Bytes *text = &drawing->text;
     TextStream stream = {.begun = o->prompt_length > 0};
     double start = device_clock(), prefilled = start;
     for (int64_t i = 0; i < o->tokens && !gate->stopped; i++) {
@@ -117,22 +127,16 @@ static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, con
 
 Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *o, TextSink sink,
                    void *context, TextStats *stats) {
-    Gate gate = {.sink = sink, .context = context, .stops = o->stop};
-    Drawing drawing = {.generator = generator};
-    TokenList prompt = {0};
-    Bytes text = {0};
+    CLOSED_BY(gate_close) Gate gate = {.sink = sink, .context = context, .stops = o->stop};
+    CLOSED_BY(drawing_close) Drawing drawing = {.generator = generator};
+    CLOSED_BY(token_list_free) TokenList prompt = {0};
     *stats = (TextStats){0};
-    Status status = stream_text_prompt(tokenizer, o, &prompt);
-    if (!status) status = sampler_open(generator->model->config.vocab, &o->sampler, &drawing.sampler);
-    if (!status) status = generator_start(generator, prompt.ids, prompt.count);
+    TRY(stream_text_prompt(tokenizer, o, &prompt));
+    TRY(sampler_open(generator->model->config.vocab, &o->sampler, &drawing.sampler));
+    TRY(generator_start(generator, prompt.ids, prompt.count));
     stats->prompt_tokens = generator->length;
     stats->left_out = prompt.count - generator->length;
-    if (!status) status = write_tokens(ctx, &drawing, tokenizer, o, &gate, &text, stats);
-    token_list_free(&prompt);
-    sampler_close(drawing.sampler);
-    memory_free(gate.held);
-    memory_free(text.bytes);
-    return status;
+    return write_tokens(ctx, &drawing, tokenizer, o, &gate, stats);
 }
 
 /* ---- into memory ---- */

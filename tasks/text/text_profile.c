@@ -62,28 +62,23 @@ static Status read_prompt(Ctx *ctx, void *program, StepCost *cost) {
 
 static Status trace_prefill(Job *job, Ctx *ctx, TraceList *list) {
     ProfilingOptions options = *job->what->options;
-    Profiling *profiling = NULL;
+    CLOSED_BY(profiling_release) Profiling *profiling = NULL;
     options.window = PREFILL_WINDOW;
     TRY(open_profiling(job, ctx, &options, "prefill", prompt_read(job), list, &profiling));
-    Status status = OK;
-    for (int64_t step = 1; !status && !profiling_done(profiling); step++)
-        status = profiling_step(profiling, ctx, step, read_prompt, job, NULL);
-    if (!status) status = profiling_finish(profiling, ctx);
-    profiling_close(profiling);
-    return status;
+    for (int64_t step = 1; !profiling_done(profiling); step++)
+        TRY(profiling_step(profiling, ctx, step, read_prompt, job, NULL));
+    return profiling_finish(profiling, ctx);
 }
 
 /* ---- the text ---- */
 
 static Status trace_decode(Job *job, Ctx *ctx, TraceList *list) {
-    TextOptions *write = &job->write;
-    TRY(open_profiling(job, ctx, job->what->options, "decoding step", 1, list, &write->profiling));
-    Status status =
-        stream_text(ctx, job->generator, job->tokenizer, write, job->sink, job->context, job->stats);
-    if (!status) status = profiling_finish(write->profiling, ctx);
-    profiling_close(write->profiling);
-    write->profiling = NULL;
-    return status;
+    CLOSED_BY(profiling_release) Profiling *profiling = NULL;
+    TextOptions write = job->write;
+    TRY(open_profiling(job, ctx, job->what->options, "decoding step", 1, list, &profiling));
+    write.profiling = profiling;
+    TRY(stream_text(ctx, job->generator, job->tokenizer, &write, job->sink, job->context, job->stats));
+    return profiling_finish(profiling, ctx);
 }
 
 static Status discard(void *context, const void *bytes, int64_t count) {
@@ -141,8 +136,18 @@ static Status report_all(const Job *job) {
     return report(job, job->decode, "decoding: one token a step", "_decode");
 }
 
+static void job_close(Job *job) {
+    token_list_free(&job->prompt);
+    memory_free(job->differences);
+    for (int form = 0; form < FORM_COUNT; form++) {
+        trace_list_free(&job->prefill[form]);
+        trace_list_free(&job->decode[form]);
+    }
+}
+
 Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
                     const TextProfile *profile, TextSink sink, void *context, TextStats *stats) {
+    CLOSED_BY(job_close)
     Job job = {.what = profile,
                .generator = generator,
                .tokenizer = tokenizer,
@@ -150,14 +155,7 @@ Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const 
                .sink = sink,
                .context = context,
                .stats = stats};
-    Status status = run_forms(&job, ctx);
-    if (!status) status = sink(context, "\n", 1);
-    if (!status) status = report_all(&job);
-    token_list_free(&job.prompt);
-    memory_free(job.differences);
-    for (int form = 0; form < FORM_COUNT; form++) {
-        trace_list_free(&job.prefill[form]);
-        trace_list_free(&job.decode[form]);
-    }
-    return status;
+    TRY(run_forms(&job, ctx));
+    TRY(sink(context, "\n", 1));
+    return report_all(&job);
 }

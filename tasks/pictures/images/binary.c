@@ -68,34 +68,35 @@ static void number_classes(ImageSource *s, int64_t classes) {
 
 /* A magic number and `rank` sizes, of four bytes each, the highest first. */
 static Status read_header(gzFile file, const char *path, int64_t magic, int rank, int64_t *sizes) {
-    uint8_t *header = NULL;
-    Status status = read_bytes(file, path, 4 * (rank + 1), &header);
-    for (int i = 0; !status && i <= rank; i++) {
+    OWNED uint8_t *header = NULL;
+    TRY(read_bytes(file, path, 4 * (rank + 1), &header));
+    for (int i = 0; i <= rank; i++) {
         const uint8_t *b = header + 4 * i;
         int64_t value = (int64_t)b[0] << 24 | b[1] << 16 | b[2] << 8 | b[3];
         if (i > 0) sizes[i - 1] = value;
-        if (i == 0 && value != magic) status = fail(ERROR_FORMAT, "%s: not an IDX file of bytes", path);
+        if (i == 0 && value != magic) return fail(ERROR_FORMAT, "%s: not an IDX file of bytes", path);
     }
-    memory_free(header);
-    return status;
+    return OK;
+}
+
+static void close_file(gzFile *file) {
+    if (*file) gzclose_r(*file);
 }
 
 static Status read_idx(const char *path, int64_t magic, int rank, int64_t sizes[3], uint8_t **bytes) {
-    gzFile file;
+    CLOSED_BY(close_file) gzFile file = NULL;
     int64_t most;
     *bytes = NULL;
     sizes[1] = sizes[2] = 1;
     TRY(open_file(path, &file, &most));
-    Status status = read_header(file, path, magic, rank, sizes);
+    TRY(read_header(file, path, magic, rank, sizes));
     bool fits = sizes[0] > 0 && sizes[1] > 0 && sizes[2] > 0 && sizes[1] <= IDX_SIDE_LIMIT &&
                 sizes[2] <= IDX_SIDE_LIMIT;
-    if (!status && !fits) status = fail(ERROR_FORMAT, "%s: the sizes in its header are out of range", path);
-    if (!status && sizes[0] * sizes[1] * sizes[2] > most)
-        status = fail(ERROR_FORMAT, "%s: its header claims more than a file of its size holds", path);
-    if (!status) status = read_bytes(file, path, sizes[0] * sizes[1] * sizes[2], bytes);
-    if (!status) status = check_end(file, path);
-    gzclose_r(file);
-    return status;
+    if (!fits) return fail(ERROR_FORMAT, "%s: the sizes in its header are out of range", path);
+    if (sizes[0] * sizes[1] * sizes[2] > most)
+        return fail(ERROR_FORMAT, "%s: its header claims more than a file of its size holds", path);
+    TRY(read_bytes(file, path, sizes[0] * sizes[1] * sizes[2], bytes));
+    return check_end(file, path);
 }
 
 static bool replace(char *text, const char *from, const char *to) {
@@ -114,19 +115,18 @@ static char *labels_path(const char *path) {
 
 static Status read_labels(const char *path, ImageSource *s) {
     int64_t sizes[3], most = 0;
-    uint8_t *labels = NULL;
-    Status status = read_idx(path, IDX_LABELS, 1, sizes, &labels);
-    if (!status && sizes[0] != s->count)
-        status = fail(ERROR_FORMAT, "%s: %lld classes for %lld pictures", path, (long long)sizes[0],
-                      (long long)s->count);
-    if (!status) s->labels = memory_array((size_t)s->count, sizeof *s->labels);
-    for (int64_t i = 0; i < s->count && !status; i++) {
+    OWNED uint8_t *labels = NULL;
+    TRY(read_idx(path, IDX_LABELS, 1, sizes, &labels));
+    if (sizes[0] != s->count)
+        return fail(ERROR_FORMAT, "%s: %lld classes for %lld pictures", path, (long long)sizes[0],
+                    (long long)s->count);
+    s->labels = memory_array((size_t)s->count, sizeof *s->labels);
+    for (int64_t i = 0; i < s->count; i++) {
         s->labels[i] = labels[i];
         if (labels[i] > most) most = labels[i];
     }
-    memory_free(labels);
-    if (!status) number_classes(s, most + 1);
-    return status;
+    number_classes(s, most + 1);
+    return OK;
 }
 
 Status images_open_idx(const char *path, ImageSource *s) {
@@ -137,10 +137,8 @@ Status images_open_idx(const char *path, ImageSource *s) {
     s->height = sizes[1];
     s->width = sizes[2];
     s->channels = 1;
-    char *labels = labels_path(path);
-    Status status = read_labels(labels, s);
-    memory_free(labels);
-    return status;
+    OWNED char *labels = labels_path(path);
+    return read_labels(labels, s);
 }
 
 /* ---- CIFAR ---- */

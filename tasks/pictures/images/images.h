@@ -13,6 +13,7 @@
  * A picture may come from a stranger. Every error of one names its file. */
 #pragma once
 
+#include "base/memory.h"
 #include "tasks/pictures/images/decode.h"
 #include "tasks/pictures/images/processor.h"
 
@@ -31,6 +32,7 @@ CHECKED Status images_open(const char *path, ImagePart part, const char *cache, 
  * sorted by name. They have one class, which has no name. */
 CHECKED Status images_open_files(const char *path, ImageSource **source);
 void images_close(ImageSource *source); // NULL is fine
+CLOSER(images_release, ImageSource, images_close)
 
 /* Whether `path` holds a part for testing beside that for training. */
 CHECKED Status images_have_test(const char *path, bool *have);

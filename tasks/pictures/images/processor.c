@@ -145,18 +145,14 @@ static Status read_all(const json_t *root, const char *path, ImageProcessor *p) 
 
 Status processor_read(const char *folder, ImageProcessor *processor, bool *found) {
     PathKind kind;
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
+    OWNED char *path = path_join(folder, file_name);
     *found = false;
-    char *path = path_join(folder, file_name);
-    Status status = path_kind(path, &kind);
-    if (!status && kind != PATH_ABSENT) {
-        *found = true;
-        status = json_read(path, FILE_LIMIT, &root);
-        if (!status) status = read_all(root, path, processor);
-        json_decref(root);
-    }
-    memory_free(path);
-    return status;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_ABSENT) return OK;
+    *found = true;
+    TRY(json_read(path, FILE_LIMIT, &root));
+    return read_all(root, path, processor);
 }
 
 /* ---- writing ---- */
