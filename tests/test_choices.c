@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -274,6 +275,20 @@ static void untimed_onednn_multiplies(void **state) {
     assert_null(products_file());
 }
 
+/* Otherwise, what is chosen by the processor would depend on whether a file can be opened. */
+static void the_processors_name_needs_no_file(void **state) {
+    (void)state;
+    struct rlimit usual, none;
+    char name[PROCESSOR_BYTES], without[PROCESSOR_BYTES];
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    none = (struct rlimit){0, usual.rlim_max};
+    device_processor(name);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    device_processor(without);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    assert_string_equal(without, name);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(choices_are_found_again, enter_cache, leave_cache),
@@ -285,6 +300,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_race_that_openblas_loses_by_far_ends, enter_cache, leave_cache),
         cmocka_unit_test_setup_teardown(without_the_library_openblas_multiplies, enter_cache, leave_cache),
         cmocka_unit_test_setup_teardown(the_setting_names_no_file, enter_cache, leave_cache),
-        cmocka_unit_test_setup_teardown(untimed_onednn_multiplies, enter_cache, leave_cache)};
+        cmocka_unit_test_setup_teardown(untimed_onednn_multiplies, enter_cache, leave_cache),
+        cmocka_unit_test(the_processors_name_needs_no_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cblas.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 struct Event {
     double seconds;
@@ -112,13 +115,21 @@ static void cpu_close(Device *device) {
     memory_free(cpu);
 }
 
+/* The processor itself says it, since a file such as /proc/cpuinfo can be missing: what is computed would depend on that. */
 void device_processor(char name[PROCESSOR_BYTES]) {
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "r");
     *name = 0;
-    while (file && !*name && fgets(line, sizeof line, file))
-        (void)sscanf(line, "model name : %95[^\n]", name);
-    if (file) fclose(file);
+#ifdef __x86_64__
+    enum { BRAND = 0x80000002, LEAVES = 3 };
+    unsigned words[LEAVES][4];
+    char brand[sizeof words + 1] = "";
+    for (unsigned i = 0; i < LEAVES; i++)
+        if (!__get_cpuid(BRAND + i, &words[i][0], &words[i][1], &words[i][2], &words[i][3])) return;
+    memcpy(brand, words, sizeof words);
+    const char *first = brand + strspn(brand, " ");
+    size_t length = strlen(first);
+    while (length && first[length - 1] == ' ') length--;
+    snprintf(name, PROCESSOR_BYTES, "%.*s", (int)length, first);
+#endif
 }
 
 static void describe(CpuDevice *cpu) {
