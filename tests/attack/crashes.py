@@ -25,6 +25,7 @@ class Run:
         self.rig, self.name, self.command, self.begin, self.least = rig, name, command, begin, least
         self.common = common  # options of the run that goes on
         self.disk = None  # of what it wrote, once recorded
+        self.calls = self.changes = 0  # system calls, and those that change files, once counted
         self.reference = steps(begin) if begin else {}
         begun = time.monotonic()
         folder = self.folder()
@@ -38,8 +39,12 @@ class Run:
     def folder(self):
         return self.rig.folder(self.begin)
 
-    def count_changes(self):
-        return self.rig.must(self.command, self.folder(), "count 0").counts[2]
+    def count(self):
+        _, self.calls, self.changes = self.rig.must(self.command, self.folder(), "count 0").counts
+
+    def call_at(self, part):
+        """The number of a system call, so far into the run."""
+        return 1 + int(part * self.calls)
 
     def record_disk(self):
         folder, records = self.folder(), self.rig.path(self.name.replace(" ", "-") + ".records")
@@ -87,8 +92,7 @@ def kill_at_change(case):
 def kill_at_instant(case):
     run, instant = case
     folder = run.folder()
-    process = run.rig.start(run.command, folder)
-    time.sleep(instant)
+    process = run.rig.start_until(run.call_at(instant), run.command, folder)
     process.kill()
     process.communicate()
     fault = run.go_on(folder, max(steps(os.path.join(folder, "R")), default=0))
@@ -137,10 +141,12 @@ def runs(rig):
 
 
 def kinds(rig, all_runs):
-    changes = [(run, k) for run in all_runs for k in range(1, run.count_changes() + 1)]
+    for run in all_runs:
+        run.count()
+    changes = [(run, k) for run in all_runs for k in range(1, run.changes + 1)]
     rig.shuffle(changes)
     picked = [all_runs[i % len(all_runs)] for i in range(INSTANTS)]
-    instants = [(run, run.seconds * rig.random.random()) for run in picked]
+    instants = [(run, rig.random.random()) for run in picked]
     for run in all_runs:
         run.record_disk()
     return [

@@ -11,7 +11,7 @@ import time
 from crashes import STEPS
 from rig import FILE, FORMAT, MEMORY, OK, ONEDNN, USAGE, Kind, flawed_steps, options, orderly, steps
 
-SIGNALS, TIMES = 500, 200  # signals; cases of each other kind that goes by the clock
+SIGNALS, TIMES = 500, 200  # signals; cases of each other kind that goes by an instant
 MISSING, PART = 150 << 20, 1 << 18  # bytes of addresses that a run lacks at most; from case to case
 GROWING = 100000  # steps
 GROWTH, DESCRIPTORS = 1 << 20, 2  # that a run may have more at its end than after a tenth of it
@@ -21,12 +21,15 @@ LENGTHS = (0, 1, 100, 1024, 8192, 40000, 70000, 100000)  # bytes that a file may
 
 
 def tell_to_end(case):
-    run, at, number, times = case
+    run, at, number, again = case
     folder = run.folder()
-    process = run.rig.start(run.command, folder)
-    time.sleep(at)
-    for _ in range(times):
+    process = run.rig.start_until(run.call_at(at), run.command, folder, again)
+    process.send_signal(number)
+    if again:
+        run.rig.let_run(process)
+        run.rig.wait_for_stop(process)
         process.send_signal(number)
+    run.rig.let_run(process)
     ran = run.rig.end(process)
     published = max(steps(os.path.join(folder, "R")), default=0)
     if ran.code in (-number, 128 + number):  # before the program listens, or the second
@@ -77,23 +80,31 @@ def limit(case):
 
 # ---- files that change ----
 
+class Use:
+    """A command that maps a copy of `source`, weights of R or tokens."""
+
+    def __init__(self, rig, command, source, copy):
+        self.rig, self.command, self.source, self.copy = rig, command, source, copy
+        self.calls = rig.must(command, self.folder(), "count 0").counts[1]
+
+    def folder(self):
+        folder = self.rig.folder(self.rig.path("gpt2"))
+        shutil.copy(self.source, os.path.join(folder, self.copy))
+        return folder
+
+
 def shorten(rig, case, uses):
-    """A mapped file, weights or tokens, that another program shortens."""
+    """Another program shortens a mapped file."""
     name, at, part = case
-    command, source = uses[name]
-    folder = rig.folder()
-    shutil.copytree(rig.path("gpt2"), os.path.join(folder, "R"))
-    path = os.path.join(folder, "file" + os.path.splitext(source)[1])
-    shutil.copy(source, path)
-    if name == "weights":
-        os.replace(path, os.path.join(folder, "R/step-00000002/model.safetensors"))
-        path = os.path.join(folder, "R/step-00000002/model.safetensors")
-    process = rig.start(command, folder)
-    time.sleep(at)
+    use = uses[name]
+    folder = use.folder()
+    path = os.path.join(folder, use.copy)
+    process = rig.start_until(1 + int(at * use.calls), use.command, folder)
     os.truncate(path, int(part * os.path.getsize(path)))
+    rig.let_run(process)
     ran = rig.end(process)
     shutil.rmtree(folder)
-    return orderly(ran, command.split()[0], (OK, FILE, FORMAT))
+    return orderly(ran, use.command.split()[0], (OK, FILE, FORMAT))
 
 
 def remove(case):
@@ -101,13 +112,13 @@ def remove(case):
     run, at, how = case
     folder = run.folder()
     out, aside = os.path.join(folder, "R"), os.path.join(folder, "aside")
-    process = run.rig.start(run.command, folder)
-    time.sleep(at)
+    process = run.rig.start_until(run.call_at(at), run.command, folder)
     if how == "moved":
         if os.path.isdir(out):
             os.rename(out, aside)
     else:
         shutil.rmtree(out, ignore_errors=True)
+    run.rig.let_run(process)
     ran = run.rig.end(process)
     fault = orderly(ran, "train", (OK, FILE, USAGE))  # USAGE: what was looked up in it is no model any more
     fault = fault or flawed_steps(out, run.reference) or flawed_steps(aside, run.reference)
@@ -118,13 +129,14 @@ def remove(case):
 
 
 def meet(case):
-    """Two of the same run on one folder."""
-    run, at = case
+    """Two of the same run on one folder: the second begins within the first, and ends after it."""
+    run, at, other = case
     folder = run.folder()
-    first = run.rig.start(run.command, folder)
-    time.sleep(at)
-    second = run.rig.start(run.command, folder)
-    ends = [run.rig.end(first), run.rig.end(second)]
+    processes = [run.rig.start_until(run.call_at(part), run.command, folder) for part in (at, other)]
+    ends = []
+    for process in processes:
+        run.rig.let_run(process)
+        ends.append(run.rig.end(process))
     fault = next(filter(None, (orderly(ran, "train", (OK, FILE, USAGE)) for ran in ends)), None)
     if not fault and all(ran.code != OK for ran in ends):
         fault = f"neither came to its end: {ends[0].err} {ends[1].err}"
@@ -192,19 +204,19 @@ def grow(rig, count):
 def kinds(rig, everything, all_runs, minutes):
     """Of failures.py the scenarios, of crashes.py the runs."""
     draw = rig.random
-    seconds = {run: run.seconds for run in all_runs}
 
     def instants(count, *choices):
         picked = [all_runs[i % len(all_runs)] for i in range(count)]
-        return [(run, draw.random() * seconds[run], *(draw.choice(choice) for choice in choices)) for run in picked]
+        return [(run, draw.random(), *(draw.choice(choice) for choice in choices)) for run in picked]
 
-    endless = f"train {options(rig)} --data=file.bin --val-every=0 --sample-every=0 --steps=1000"
+    endless = f"train {options(rig)} --data=file.bin --val-every=0 --sample-every=0 --steps=1000 --log=log.jsonl"
     generate = "infer --model=R --device=cpu --threads=1 --peaks=0 -q --prompt=one --tokens=3000"
     tokens = next(rig.path("gpt2/cache", name) for name in os.listdir(rig.path("gpt2/cache")))
-    weights = rig.path("gpt2/step-00000002/model.safetensors")
-    told = instants(SIGNALS, SIGNAL_KINDS, (1, 1, 1, 2))
-    uses = {"tokens": (endless, tokens), "weights": (generate, weights)}
-    shortened = [(draw.choice(list(uses)), 0.1 * draw.random(), draw.random()) for _ in range(TIMES)]
+    weights = "step-00000002/model.safetensors"
+    told = instants(SIGNALS, SIGNAL_KINDS, (0, 0, 0, 1, 10, 100))
+    uses = {"tokens": Use(rig, endless, tokens, "file.bin"),
+            "weights": Use(rig, generate, rig.path("gpt2", weights), os.path.join("R", weights))}
+    shortened = [(draw.choice(list(uses)), draw.random(), draw.random()) for _ in range(TIMES)]
     everything = [scenario for scenario in everything if not scenario.environment]
     redirected = [(scenario, to) for scenario in everything for to in REDIRECTIONS]
     limited = [(scenario, length) for scenario in everything for length in LENGTHS]
@@ -221,5 +233,5 @@ def kinds(rig, everything, all_runs, minutes):
         Kind("too few addresses, with oneDNN", lambda case: starve(rig, case, train), starved),
         Kind("a mapped file is shortened", lambda case: shorten(rig, case, uses), shortened),
         Kind("the output folder is removed or moved away", remove, instants(TIMES, ("removed", "moved"))),
-        Kind("two runs on one folder", meet, instants(TIMES)),
+        Kind("two runs on one folder", meet, [(*case, draw.random()) for case in instants(TIMES)]),
     ]

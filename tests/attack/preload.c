@@ -8,6 +8,7 @@
  *   io          the K-th system call fails with EIO, or ENOMEM where it is one for memory
  *   lack        the same with ENOSPC where it would write, and ENOMEM elsewhere
  *   kill        SIGKILL instead of the K-th system call that changes a file or a folder
+ *   stop        SIGSTOP before the K-th system call, and again before the one ATTACK_AGAIN later
  *   short       of any K calls one, if it is a read or a write, moves one byte only
  *   record      each change of a file or a folder is appended to FILE
  * Where nothing is recorded, FILE is mapped and gets a Report, which survives any end. */
@@ -44,7 +45,7 @@ typedef struct {
 } Report;
 
 static const char *mode = ""; // until main() begins
-static long at;
+static long at, again;
 static Report nowhere = {.failed = -1}, *report = &nowhere;
 static int records = -1;
 
@@ -267,6 +268,8 @@ static long answer(Call *c) {
     long change_number = change ? atomic_fetch_add(&report->changes, 1) + 1 : 0;
     if (is_mode("record")) return change ? make_and_record(c) : make(c);
     if (is_mode("short")) return make_short(c, number);
+    if (is_mode("stop") && (number == at || number == at + again))
+        attack_raw(SYS_kill, getpid(), SIGSTOP, 0, 0, 0, 0);
     bool kills = is_mode("kill"), fails = is_mode("io") || is_mode("lack");
     if (!kills && !fails) return make(c);
     if ((kills ? change_number : number) != at) return make(c);
@@ -327,7 +330,8 @@ static void catch_calls(void) {
 
 static void begin(void) {
     static char name[16], file[PATH_MAX];
-    const char *attack = getenv("ATTACK");
+    const char *attack = getenv("ATTACK"), *second = getenv("ATTACK_AGAIN");
+    if (second) again = atol(second);
     if (!attack || sscanf(attack, "%15s %ld %4095s", name, &at, file) != 3) return;
     bool recorded = strcmp(name, "record") == 0;
     int descriptor = open(file, O_RDWR | O_CREAT | O_APPEND, 0666);

@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -95,6 +96,20 @@ class Rig:
 
         return subprocess.Popen([self.program(name), *arguments], cwd=folder, env=environment,
                                 preexec_fn=set_limits if limits else None, **how)
+
+    def start_until(self, call, command, folder, again=0, **how):
+        """Starts a program that stops before its system call number `call`, and again before the one `again` later; until
+        then, or to its end where it makes fewer calls. So an instant is the same each time, however fast the machine."""
+        environment = {"ATTACK_AGAIN": str(again)} if again else {}
+        process = self.start(command, folder, f"stop {call} {folder}/report", environment=environment, **how)
+        self.wait_for_stop(process)
+        return process
+
+    def wait_for_stop(self, process):
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def let_run(self, process):
+        process.send_signal(signal.SIGCONT)
 
     def run_shell(self, command, folder):
         return self.end(subprocess.Popen(["sh", "-c", command], cwd=folder, env=self.environment,
