@@ -125,37 +125,30 @@ static Status start_report(Run *run) {
     int64_t steps = o->compare ? 2 * COMPARE_ROUNDS : o->steps;
     TRY(tensorboard_open(o->tensorboard, &run->report.board));
     TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
-    char *json = options_json(&run->set, false);
-    Status status = report_start(&run->report, &run->session, &run->trainer, &run->feed, json, o->quiet);
-    memory_free(json);
-    return status;
+    OWNED char *json = options_json(&run->set, false);
+    return report_start(&run->report, &run->session, &run->trainer, &run->feed, json, o->quiet);
 }
 
 /* ---- during the run ---- */
 
 static Status save(Run *run) {
-    char *checkpoint = NULL;
+    OWNED char *checkpoint = NULL;
     if (!*run->options.out) return OK;
     pulse_other(run->world.rendezvous, "a checkpoint");
     TRY(trainer_settle(&run->trainer));
-    Status status =
-        output_folder_save(&run->output, &run->trainer, run->session.tokenizer, &run->state, &checkpoint);
-    if (!status) status = report_save(&run->report, run->state.step, checkpoint);
-    memory_free(checkpoint);
-    return status;
+    TRY(output_folder_save(&run->output, &run->trainer, run->session.tokenizer, &run->state, &checkpoint));
+    return report_save(&run->report, run->state.step, checkpoint);
 }
 
 static Status sample(Run *run) {
     Trainer *t = &run->trainer;
-    char *text = NULL;
+    OWNED char *text = NULL;
     int64_t length;
     pulse_other(run->world.rendezvous, "a sample");
     TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
     TRY(run->task->samples->write(&run->set, &run->session, t, run->state.step, &text, &length));
-    Status status = report_sample(&run->report, run->state.step, text, length);
-    memory_free(text);
-    return status;
+    return report_sample(&run->report, run->state.step, text, length);
 }
 
 static Status validate(Run *run) {

@@ -19,28 +19,25 @@ Status fail_file(const char *doing, const char *path) {
                 strerror(errno));
 }
 
+static void descriptor_close(const int *descriptor) {
+    if (*descriptor >= 0) close(*descriptor);
+}
+
 /* ---- reading ---- */
 
 Status file_map(const char *path, FileMap *map) {
     *map = (FileMap){(const uint8_t *)"", 0};
     /* Non-blocking, because opening a pipe without a writer would block. */
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CLOSED_BY(descriptor_close) int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return fail_file("open", path);
     struct stat about;
-    Status status = OK;
-    if (fstat(descriptor, &about) != 0) {
-        status = fail_file("examine", path);
-    } else if (!S_ISREG(about.st_mode)) {
-        status = fail(ERROR_FILE, "%s is not a regular file", path);
-    } else if (about.st_size > 0) {
-        void *data = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
-        if (data == MAP_FAILED)
-            status = fail_file("map", path);
-        else
-            *map = (FileMap){data, about.st_size};
-    }
-    close(descriptor);
-    return status;
+    if (fstat(descriptor, &about) != 0) return fail_file("examine", path);
+    if (!S_ISREG(about.st_mode)) return fail(ERROR_FILE, "%s is not a regular file", path);
+    if (about.st_size == 0) return OK;
+    void *data = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (data == MAP_FAILED) return fail_file("map", path);
+    *map = (FileMap){data, about.st_size};
+    return OK;
 }
 
 void file_unmap(FileMap *map) {
@@ -89,17 +86,11 @@ Status file_read(const char *path, int64_t limit, char **text, int64_t *length) 
     *text = NULL;
     *length = 0;
     /* Non-blocking, because a pipe in a stranger's folder may have no writer. */
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) return fail_file("open", path);
-    if (fcntl(descriptor, F_SETFL, O_RDONLY) != 0) { // reads from the pipe block again
-        Status failed = fail_file("open", path);
-        close(descriptor);
-        return failed;
-    }
-    Status status = refuse_device(descriptor, path);
-    if (!status) status = read_all(descriptor, path, limit, text, length);
-    close(descriptor);
-    return status;
+    CLOSED_BY(descriptor_close) int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0 || fcntl(descriptor, F_SETFL, O_RDONLY) != 0) // reads from the pipe block again
+        return fail_file("open", path);
+    TRY(refuse_device(descriptor, path));
+    return read_all(descriptor, path, limit, text, length);
 }
 
 /* ---- writing ---- */

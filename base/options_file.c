@@ -51,20 +51,17 @@ static Status value_text(OptionKind kind, const json_t *value, JsonWriter *text)
 
 /* Stores one value. Its source becomes `source` unless the value equals the default. */
 static Status read_value(OptionSet *set, int index, const json_t *value, OptionSource source) {
-    JsonWriter text = {0}, before = {0}, after = {0};
+    CLOSED_BY(json_writer_free) JsonWriter text = {0};
+    CLOSED_BY(json_writer_free) JsonWriter before = {0};
+    CLOSED_BY(json_writer_free) JsonWriter after = {0};
+    char shown[100] = "";
     option_write_json(set, index, &before);
-    Status status = value_text(set->table[index].kind, value, &text);
-    if (!status) {
-        char shown[100] = "";
-        json_dumpb(value, shown, sizeof shown - 1, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
-        status = fail_at(option_store(set, index, text.text), "%s", shown);
-    }
-    if (!status) option_write_json(set, index, &after);
-    if (!status && strcmp(before.text, after.text) != 0) set->source[index] = source;
-    json_writer_free(&text);
-    json_writer_free(&before);
-    json_writer_free(&after);
-    return status;
+    TRY(value_text(set->table[index].kind, value, &text));
+    json_dumpb(value, shown, sizeof shown - 1, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    TRY(fail_at(option_store(set, index, text.text), "%s", shown));
+    option_write_json(set, index, &after);
+    if (strcmp(before.text, after.text) != 0) set->source[index] = source;
+    return OK;
 }
 
 /* A message is one line, so the key is printed as JSON. */

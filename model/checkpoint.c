@@ -167,26 +167,22 @@ static Status list_later_first(const char *out, PathList *list) {
 }
 
 Status checkpoint_latest(const char *out, char **folder) {
-    PathList list;
+    CLOSED_BY(path_list_free) PathList list = {0};
+    bool whole = false;
     *folder = NULL;
     TRY(list_later_first(out, &list));
-    Status status = OK;
-    bool whole = false;
-    int64_t i = 0;
-    for (; !status && !whole && i < list.count && checkpoint_step(list.paths[i]) >= 0; i++)
-        status = complete(list.paths[i], &whole);
-    if (!status && whole) *folder = memory_text(list.paths[i - 1]);
-    path_list_free(&list);
-    return status;
+    for (int64_t i = 0; !whole && i < list.count && checkpoint_step(list.paths[i]) >= 0; i++) {
+        TRY(complete(list.paths[i], &whole));
+        if (whole) *folder = memory_text(list.paths[i]);
+    }
+    return OK;
 }
 
 static Status verify_tokenizer(const char *folder) {
-    Tokenizer *tokenizer = NULL;
+    CLOSED_BY(tokenizer_release) Tokenizer *tokenizer = NULL;
     bool there;
     TRY(tokenizer_present(folder, &there));
-    if (there) TRY(tokenizer_open(folder, &tokenizer));
-    tokenizer_free(tokenizer);
-    return OK;
+    return there ? tokenizer_open(folder, &tokenizer) : OK;
 }
 
 static Status rehearse(const char *stage, const Config *config, const Tokenizer *tokenizer) {

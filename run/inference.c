@@ -4,10 +4,8 @@
 
 Status inference_open(Inference *in, const Session *session, bool cached) {
     *in = (Inference){0};
-    Status status = runner_open(session, &in->ctx, &in->model);
-    if (!status) status = generator_open(session->device, &in->model, cached, &in->generator);
-    if (status) inference_close(in);
-    return status;
+    TRY(runner_open(session, &in->ctx, &in->model));
+    return generator_open(session->device, &in->model, cached, &in->generator);
 }
 
 void inference_close(Inference *in) {

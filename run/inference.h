@@ -28,7 +28,8 @@ typedef struct {
     Replay replay;          // the pass as a graph
 } Inference;
 
-/* `cached` is for generation: use the KV cache. Then set use, batch, seq, ... and inference_start. */
+/* `cached` is for generation: use the KV cache. Then set use, batch, seq, ... and inference_start. Close it
+ * also after an error. The model must stay where it is. */
 CHECKED Status inference_open(Inference *inference, const Session *session, bool cached);
 void inference_close(Inference *inference);
 

@@ -3,6 +3,7 @@
 #include "base/bfloat16.h"
 #include "base/cores.h"
 #include "base/directories.h"
+#include "base/json_read.h"
 #include "base/limits_fields.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -59,9 +60,8 @@ Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32) {
 /* Fills device memory with normal random numbers: zeros, or numbers alike, would let a GPU run faster than
  * data does. */
 static Status fill_random(Device *device, void *memory, size_t bytes, Dtype dtype) {
-    float *normal = memory_array(PATTERN, sizeof *normal);
-    void *values = memory_array(PATTERN, sizeof(double));
-    Status status = OK;
+    OWNED float *normal = memory_array(PATTERN, sizeof *normal);
+    OWNED void *values = memory_array(PATTERN, sizeof(double));
     random_normals(0, 0, 0, 1, normal, PATTERN);
     for (int64_t i = 0; i < PATTERN; i++) {
         if (dtype == BF16)
@@ -72,13 +72,10 @@ static Status fill_random(Device *device, void *memory, size_t bytes, Dtype dtyp
             ((float *)values)[i] = normal[i];
     }
     size_t piece = PATTERN * dtype_size(dtype);
-    for (size_t done = 0; done < bytes && !status; done += piece)
-        status = device->upload(device, (char *)memory + done, values,
-                                bytes - done < piece ? bytes - done : piece);
-    if (!status) status = device->synchronize(device);
-    memory_free(normal);
-    memory_free(values);
-    return status;
+    for (size_t done = 0; done < bytes; done += piece)
+        TRY(device->upload(device, (char *)memory + done, values,
+                           bytes - done < piece ? bytes - done : piece));
+    return device->synchronize(device);
 }
 
 /* What is timed. */
@@ -146,6 +143,11 @@ static Status timer_run(Timer *t, Status (*run)(const Load *), const Load *load)
     return OK;
 }
 
+static void timer_close(Timer *t) {
+    if (t->start) t->device->event_free(t->device, t->start);
+    if (t->end) t->device->event_free(t->device, t->end);
+}
+
 /* Whether the fastest runs are alike: what stopped the others for a moment, stopped none of these. */
 static bool timer_repeats(const Timer *t) {
     return t->fastest[ALIKE - 1] > 0 && t->fastest[ALIKE - 1] <= (1 + ALIKE_WITHIN) * t->fastest[0];
@@ -154,16 +156,15 @@ static bool timer_repeats(const Timer *t) {
 /* The fastest of so many runs, or with 0 of as many as it takes until they repeat; 0 where they do not. */
 static Status time_runs(Device *device, Status (*run)(const Load *), const Load *load, int64_t runs,
                         double *seconds) {
-    Timer t = {.device = device};
-    Status status = device->event_create(device, &t.start);
-    if (!status) status = device->event_create(device, &t.end);
-    while (!status && (runs ? t.runs < WARMUP + runs
-                            : t.seconds < SECONDS_LEAST || (!timer_repeats(&t) && t.seconds < SECONDS_MOST)))
-        status = timer_run(&t, run, load);
-    if (t.start) device->event_free(device, t.start);
-    if (t.end) device->event_free(device, t.end);
-    *seconds = !status && (runs || timer_repeats(&t)) ? t.fastest[0] : 0;
-    return status;
+    CLOSED_BY(timer_close) Timer t = {.device = device};
+    *seconds = 0;
+    TRY(device->event_create(device, &t.start));
+    TRY(device->event_create(device, &t.end));
+    while (runs ? t.runs < WARMUP + runs
+                : t.seconds < SECONDS_LEAST || (!timer_repeats(&t) && t.seconds < SECONDS_MOST))
+        TRY(timer_run(&t, run, load));
+    if (runs || timer_repeats(&t)) *seconds = t.fastest[0];
+    return OK;
 }
 
 /* The rates of one level: of `bytes` that it holds. 0 where one does not repeat. */
@@ -244,6 +245,24 @@ static Status measure_product(Ctx *ctx, char *at, int64_t n, Peaks *peaks) {
     return status;
 }
 
+typedef struct {
+    Device *device;
+    void *bytes;
+} Memory;
+
+static void memory_give_back(Memory *memory) {
+    if (memory->bytes) memory->device->release(memory->device, memory->bytes);
+}
+
+/* In memory of so many bytes: a product and, if `copied` is not 0, copies. */
+static Status measure_in(Ctx *ctx, int64_t n, size_t copied, size_t bytes, Peaks *peaks) {
+    CLOSED_BY(memory_give_back) Memory memory = {.device = ctx->device};
+    TRY(ctx->device->allocate(ctx->device, bytes, &memory.bytes));
+    TRY(fill_random(ctx->device, memory.bytes, bytes, ctx->dtype));
+    TRY(measure_product(ctx, memory.bytes, n, peaks));
+    return copied && peaks->flops > 0 ? measure_copies(ctx, memory.bytes, copied, peaks) : OK;
+}
+
 /* What does not repeat is left 0, and nothing is measured after it. */
 static Status measure(Ctx *ctx, Peaks *peaks) {
     Device *device = ctx->device;
@@ -251,22 +270,26 @@ static Status measure(Ctx *ctx, Peaks *peaks) {
     int64_t n = !gpu ? 1024 : ctx->dtype == BF16 ? 8192 : 4096;
     size_t matrices = 3 * (size_t)(n * n) * dtype_size(ctx->dtype);
     size_t copied = device->stream ? 0 : COPIED, bytes = matrices > 2 * copied ? matrices : 2 * copied;
-    void *memory;
     *peaks = (Peaks){0};
-    TRY(device->allocate(device, bytes, &memory));
-    Status status = fill_random(device, memory, bytes, ctx->dtype);
-    if (!status) status = measure_product(ctx, memory, n, peaks);
-    if (!status && copied && peaks->flops > 0) status = measure_copies(ctx, memory, copied, peaks);
-    device->release(device, memory);
-    if (!status && !copied && peaks->flops > 0) status = measure_streams(ctx, peaks);
-    return status;
+    TRY(measure_in(ctx, n, copied, bytes, peaks));
+    return !copied && peaks->flops > 0 ? measure_streams(ctx, peaks) : OK;
+}
+
+static Status take_zeros(Memory *memory, size_t bytes) {
+    TRY(memory->device->allocate(memory->device, bytes, &memory->bytes));
+    return memory->device->fill(memory->device, memory->bytes, 0, bytes);
 }
 
 /* The better of a sum's and a gathering's bus bandwidth. */
-static Status measure_link(Comm *comm, Tensor whole, double *link) {
+static Status measure_link(Comm *comm, double *link) {
+    const size_t bytes = (size_t)(comm->device->backend == BACKEND_CUDA ? 256 : 16) << 20;
+    const int64_t count = comm_padded(comm->size, (int64_t)(bytes / sizeof(float)));
+    CLOSED_BY(memory_give_back) Memory memory = {.device = comm->device};
+    double sum, gathering;
+    TRY(rendezvous_agree(comm->rendezvous, take_zeros(&memory, (size_t)count * sizeof(float))));
+    const Tensor whole = tensor_view(memory.bytes, F32, shape1(count));
     const Load load = {.comm = comm, .whole = whole};
     const double sent = (double)tensor_bytes(whole) * (1 - 1 / (double)comm->size);
-    double sum, gathering;
     TRY(comm_share(comm, whole.data, tensor_bytes(whole)));
     TRY(time_runs(comm->device, run_sum, &load, LINK_RUNS, &sum)); // as many on each rank
     TRY(time_runs(comm->device, run_gather, &load, LINK_RUNS, &gathering));
@@ -277,23 +300,16 @@ static Status measure_link(Comm *comm, Tensor whole, double *link) {
 }
 
 static json_t *cache_load(void) {
-    char *path = path_in_cache("peaks.json", false), *text = NULL;
-    int64_t length;
+    OWNED char *path = path_in_cache("peaks.json", false);
     json_t *cache = NULL;
-    Status status = path ? file_read(path, CACHE_LIMIT, &text, &length) : OK;
-    if (path && !status) cache = json_loadb(text, (size_t)length, 0, NULL);
-    if (!status) memory_free(text);
-    status_free(status);
-    memory_free(path);
-    if (!json_is_object(cache)) {
-        json_decref(cache);
-        cache = json_object();
-    }
-    return cache;
+    if (path) status_free(json_read(path, CACHE_LIMIT, &cache));
+    if (json_is_object(cache)) return cache;
+    json_decref(cache);
+    return json_object();
 }
 
 static void cache_store(json_t *cache) {
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     const char *key, *name;
     json_t *peaks, *value;
     json_write_open(&w, '{');
@@ -304,10 +320,8 @@ static void cache_store(json_t *cache) {
         json_write_close(&w, '}');
     }
     json_write_close(&w, '}');
-    char *path = path_in_cache("peaks.json", true);
+    OWNED char *path = path_in_cache("peaks.json", true);
     if (path) status_free(json_writer_save(&w, path));
-    memory_free(path);
-    json_writer_free(&w);
 }
 
 /* What was seen of this device, library and dtype before; all 0 where nothing was. */
@@ -342,55 +356,40 @@ static Peaks larger(Peaks a, const Peaks *b) {
 
 bool peaks_remember(const Ctx *ctx, Peaks *peaks) {
     char key[KEY_BYTES];
-    json_t *cache = cache_load();
+    json_auto_t *cache = cache_load();
     find(ctx, cache, key, peaks);
-    json_decref(cache);
     return peaks_known(peaks);
 }
 
 Status peaks_measure(Ctx *ctx, Peaks *peaks) {
     char key[KEY_BYTES];
     Peaks now;
-    json_t *cache = cache_load();
+    json_auto_t *cache = cache_load();
     find(ctx, cache, key, peaks);
     const CoreTimes cores = cores_read();
-    Status status = measure(ctx, &now);
-    bool shared = ctx->device->backend == BACKEND_CPU && cores_waited(cores) > CORES_SHARED;
-    if (!status && (shared || !peaks_known(&now))) {
-        peaks->note = shared
-                          ? "others had the cores while they were measured; at a quieter time --peaks does it"
-                          : "what was measured did not repeat; at a quieter time --peaks does it";
-    } else if (!status) {
+    TRY(measure(ctx, &now));
+    if (ctx->device->backend == BACKEND_CPU && cores_waited(cores) > CORES_SHARED) {
+        peaks->note = "others had the cores while they were measured; at a quieter time --peaks does it";
+    } else if (!peaks_known(&now)) {
+        peaks->note = "what was measured did not repeat; at a quieter time --peaks does it";
+    } else {
         *peaks = larger(*peaks, &now);
         keep(cache, key, peaks);
     }
-    json_decref(cache);
-    return status;
+    return OK;
 }
 
 Status peaks_link(Comm *comm, bool measuring, Peaks *peaks) {
     char key[KEY_BYTES];
     if (!comm) return OK;
-    Device *device = comm->device;
-    json_t *cache = cache_load();
-    snprintf(key, sizeof key, "%s | %d ranks | %s", device->name, comm->size, comm->name);
+    json_auto_t *cache = cache_load();
+    snprintf(key, sizeof key, "%s | %d ranks | %s", comm->device->name, comm->size, comm->name);
     double before = json_number_value(json_object_get(json_object_get(cache, key), "link")), link = 0;
-    void *memory = NULL;
-    Status status = OK;
-    if (measuring) {
-        size_t bytes = (size_t)(device->backend == BACKEND_CUDA ? 256 : 16) << 20;
-        int64_t count = comm_padded(comm->size, (int64_t)(bytes / sizeof(float)));
-        status = device->allocate(device, (size_t)count * sizeof(float), &memory);
-        if (!status) status = device->fill(device, memory, 0, (size_t)count * sizeof(float));
-        status = rendezvous_agree(comm->rendezvous, status);
-        if (!status) status = measure_link(comm, tensor_view(memory, F32, shape1(count)), &link);
-        if (memory) device->release(device, memory);
-    }
+    if (measuring) TRY(measure_link(comm, &link));
     peaks->link = fmax(link, before);
     if (link > before && comm->rank == 0) {
         json_object_set_new(cache, key, json_pack("{s:f}", "link", link));
         cache_store(cache);
     }
-    json_decref(cache);
-    return status;
+    return OK;
 }

@@ -16,19 +16,16 @@ enum { LOCK_LOOKS = 30000, LOOK_MICROSECONDS = 1000 }; // a race takes seconds a
 bool choices_wanted(void) {
     const char *setting = getenv("FUSEBOX_TUNE");
     if (setting && strcmp(setting, "0") == 0) return false;
-    char *path = path_in_cache("products", false);
-    memory_free(path);
+    OWNED char *path = path_in_cache("products", false);
     return path != NULL;
 }
 
 /* In a file's name words of devices and libraries are parted by dashes. */
 static char *choices_path(const char *file, bool make) {
-    char *name = memory_text(file);
+    OWNED char *name = memory_text(file);
     for (char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '.') *c = '-';
-    char *path = path_in_cache(name, make);
-    memory_free(name);
-    return path;
+    return path_in_cache(name, make);
 }
 
 /* The whole file, "" when there is none that can be read. */
@@ -54,15 +51,13 @@ static bool line_parse(const char *line, const int64_t *key, int words, KeptChoi
 }
 
 bool choice_find(const char *file, const int64_t *key, int words, KeptChoice *choice) {
-    char *path = choices_path(file, false), *text = path ? choices_read(path) : NULL;
+    OWNED char *path = choices_path(file, false), *text = path ? choices_read(path) : NULL;
     bool found = false;
     for (const char *line = text; line && *line && !found;) {
         found = line_parse(line, key, words, choice);
         line = strchr(line, '\n');
         if (line) line++;
     }
-    memory_free(text);
-    memory_free(path);
     return found;
 }
 
@@ -86,8 +81,7 @@ static Status write_choices(const char *path, const char *text, const char *line
     FileWriter *writer;
     TRY(file_writer_open(path, &writer));
     Status status = file_writer_append(writer, text, (int64_t)strlen(text));
-    if (!status) status = file_writer_append(writer, line, bytes);
-    return file_writer_finish(writer, status);
+    return file_writer_finish(writer, status ? status : file_writer_append(writer, line, bytes));
 }
 
 bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice) {
@@ -103,12 +97,11 @@ bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoi
 
 /* The lock is the folder's: the file is replaced with each choice. */
 int choices_lock(void) {
-    char *folder = path_in_cache(".", true);
+    OWNED char *folder = path_in_cache(".", true);
     int lock = -1;
     for (int looks = 0; folder && lock < 0 && looks < LOCK_LOOKS; looks++) {
         if (looks > 0) usleep(LOOK_MICROSECONDS);
         status_free(directory_lock(folder, &lock));
     }
-    memory_free(folder);
     return lock;
 }
