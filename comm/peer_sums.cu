@@ -6,11 +6,11 @@
 /* In the side lane few blocks: they run beside other kernels. */
 enum { BESIDE_BLOCKS = 32, SUM_THREADS = 512, SMALL_THREADS = 1024 };
 
-/* Anatomy. Parallel: over packs of elements, one a thread and turn; a thread sums over ranks. Launch: count /
- * (512 packs) blocks of 512, in the side lane at most 32. Holds: 22 to 32 registers, no shared memory.
- * Occupancy: none, all warps fit. Reads: 16 bytes a load, coalesced, of every rank's memory, 2 ranks on their
- * way; one element where not aligned. Syncs: none: the caller's barrier stands before it. Fusion: with the
- * cast or update that reads the sum. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration; a thread sums over ranks. Launch:
+ * count / (512 packs) blocks of 512, in the side lane at most 32. Holds: 22 to 32 registers, no shared
+ * memory. Occupancy: not limited: all warps fit. Reads: 16 bytes per load, coalesced, of every rank's memory,
+ * 2 ranks in flight; one element where not aligned. Syncs: none: the caller's barrier stands before it.
+ * Fusion: with the cast or update that reads the sum. */
 template <class T, int N>
 __global__ static void add_in_rank_order(const __grid_constant__ Addresses from, int ranks, int64_t count,
                                          T *to) {
@@ -87,7 +87,7 @@ __device__ static inline T from_total(typename Total<T>::type x) {
 /* One block: leaves this rank's values where the others read them, and reads theirs. What a rank reads
  * here is written anew in the turn after the next, to which it must have come. */
 /* Anatomy. Parallel: over elements. Launch: one block of 1024. Holds: 32 to 38 registers, no shared memory.
- * Occupancy: one block: its latency counts. Reads: one element a thread, coalesced, of every rank's memory.
+ * Occupancy: one block: its latency counts. Reads: one element per thread, coalesced, of every rank's memory.
  * Syncs: two barriers of the block, and flags between the ranks. Fusion: nothing: exchange and sum are one
  * launch. */
 template <class T>

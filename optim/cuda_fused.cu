@@ -32,9 +32,9 @@ struct Moments {
  * so 124M terms lose no accuracy. gradient (count) begins at element `first` of the flat space. Floor: 4 *
  * P bytes. */
 /* Anatomy. Parallel: over ADAMW_BLOCK elements of the flat space, a block each. Launch: blocks of 512. Holds:
- * 30 registers, 128 bytes shared. Occupancy: none, all warps fit. Reads: 16 bytes of fp32 a load, coalesced,
- * 4 on their way. Syncs: two barriers of the block in the sum. Fusion: with what writes the gradients, at the
- * price of an order of sums that hangs on them. */
+ * 30 registers, 128 bytes shared. Occupancy: not limited: all warps fit. Reads: 16 bytes of fp32 a load,
+ * coalesced, 4 in flight. Syncs: two barriers of the block in the sum. Fusion: with what writes the
+ * gradients, at the price of an order of sums that hangs on them. */
 __global__ void __launch_bounds__(NORM_THREADS)
     sum_squares(const float *gradient, int64_t first, int64_t count, double *squares) {
     wait_for_previous();

@@ -20,8 +20,8 @@ __device__ static bool skipped(const float *state) {
 
 /* One block per block of the flat space. gradient (count) begins at element `first` of the flat space. */
 /* Anatomy. Parallel: over ADAMW_BLOCK elements of the flat space, a block each. Launch: blocks of 256. Holds:
- * 32 registers, 64 bytes shared. Occupancy: none, all warps fit. Reads: 4 bytes a thread, coalesced. Syncs:
- * two barriers of the block in the sum. Fusion: wider loads, as the fused form has them. */
+ * 32 registers, 64 bytes shared. Occupancy: not limited: all warps fit. Reads: 4 bytes a thread, coalesced.
+ * Syncs: two barriers of the block in the sum. Fusion: wider loads, as the fused form has them. */
 static __global__ void __launch_bounds__(THREADS)
     sum_squares(const float *gradient, int64_t first, int64_t count, double *squares) {
     const int64_t block = (first / ADAMW_BLOCK + blockIdx.x) * ADAMW_BLOCK - first;
@@ -69,10 +69,10 @@ static __global__ void count_update(float *state) {
 /* ---- elementwise steps of one tensor ---- */
 
 /* y = *factor * x: clipping and bias corrections. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 21 to 28 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all elementwise
- * steps into update_parameters of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 21 to 28 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all elementwise steps into update_parameters of the fused form. */
 template <class T, int N>
 static __global__ void scale(const T *x, const float *factor, const float *state, int64_t count, T *y) {
     if (skipped(state)) return;
@@ -87,10 +87,10 @@ static __global__ void scale(const T *x, const float *factor, const float *state
 }
 
 /* m = keep * m + (1 - keep) * g */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 28 registers, no shared memory. Occupancy: none, all warps fit. Reads: 16
- * bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all elementwise steps
- * into update_parameters of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 28 registers, no shared memory. Occupancy: not limited: all warps
+ * fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all
+ * elementwise steps into update_parameters of the fused form. */
 template <class T, int N>
 static __global__ void first_moment(const T *g, const float *state, int64_t count, float keep, float rest,
                                     T *m) {
@@ -106,10 +106,10 @@ static __global__ void first_moment(const T *g, const float *state, int64_t coun
 }
 
 /* v = keep * v + (1 - keep) * g^2 */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 28 to 30 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all elementwise
- * steps into update_parameters of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 28 to 30 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all elementwise steps into update_parameters of the fused form. */
 template <class T, int N>
 static __global__ void second_moment(const T *g, const float *state, int64_t count, float keep, float rest,
                                      T *v) {
@@ -125,10 +125,10 @@ static __global__ void second_moment(const T *g, const float *state, int64_t cou
 }
 
 /* w = w - lr * decay * w */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 28 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all elementwise
- * steps into update_parameters of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 28 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all elementwise steps into update_parameters of the fused form. */
 template <class T, int N>
 static __global__ void decay(const float *state, int64_t count, float weight_decay, T *w) {
     if (skipped(state)) return;
@@ -143,10 +143,10 @@ static __global__ void decay(const float *state, int64_t count, float weight_dec
 }
 
 /* w = w - lr * m_hat / (sqrt(v_hat) + eps) */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 31 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all elementwise
- * steps into update_parameters of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 31 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all elementwise steps into update_parameters of the fused form. */
 template <class T, int N>
 static __global__ void update(const T *m_hat, const T *v_hat, const float *state, int64_t count, float eps,
                               T *w) {
@@ -164,10 +164,10 @@ static __global__ void update(const T *m_hat, const T *v_hat, const float *state
 }
 
 /* The bf16 weight is the rounding of the fp32 master. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 13 to 24 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all elementwise
- * steps into update_parameters of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 13 to 24 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all elementwise steps into update_parameters of the fused form. */
 template <class T, int N>
 static __global__ void round_weight(const float *master, const float *state, int64_t count, T *weight) {
     if (skipped(state)) return;
@@ -179,18 +179,20 @@ static __global__ void round_weight(const float *master, const float *state, int
 }
 
 /* x = narrow */
-/* Anatomy. Parallel: over elements, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 14 registers, no shared memory. Occupancy: none, all warps fit. Reads: one scalar a
- * thread, coalesced. Syncs: none. Fusion: all elementwise steps into update_parameters of the fused form. */
+/* Anatomy. Parallel: over elements, one per thread and iteration. Launch: grid stride, at most 32 blocks of
+ * 256 per multiprocessor. Holds: 14 registers, no shared memory. Occupancy: not limited: all warps fit.
+ * Reads: one scalar per thread, coalesced. Syncs: none. Fusion: all elementwise steps into update_parameters
+ * of the fused form. */
 static __global__ void widen(const bf16 *narrow, const float *state, int64_t count, float *x) {
     if (skipped(state)) return;
     for (int64_t i = thread_index(); i < count; i += thread_count()) x[i] = to_float(narrow[i]);
 }
 
 /* Rounds both moments, starting at element `first` of the flat space. */
-/* Anatomy. Parallel: over elements, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 29 registers, no shared memory. Occupancy: none, all warps fit. Reads: one scalar a
- * thread, coalesced. Syncs: none. Fusion: all elementwise steps into update_parameters of the fused form. */
+/* Anatomy. Parallel: over elements, one per thread and iteration. Launch: grid stride, at most 32 blocks of
+ * 256 per multiprocessor. Holds: 29 registers, no shared memory. Occupancy: not limited: all warps fit.
+ * Reads: one scalar per thread, coalesced. Syncs: none. Fusion: all elementwise steps into update_parameters
+ * of the fused form. */
 static __global__ void round_moments(const float *m, const float *v, const float *state, int64_t first,
                                      int64_t count, bf16 *narrow_m, bf16 *narrow_v) {
     if (skipped(state)) return;

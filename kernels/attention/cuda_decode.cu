@@ -101,8 +101,8 @@ __device__ inline void write_together(const Problem &p, const Splits &splits, co
 /* Floor: 2 * keys * kv_heads * D * sizeof(T) bytes. */
 /* Anatomy. Parallel: over queries of a head, split into up to 16 parts of the keys; 8 to 32 threads share a
  * key. Launch: queries x heads x batch, by parts, blocks of 256. Holds: 108 to 113 registers, 2128 bytes to 8
- * KiB shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes a load, coalesced within a head's row,
- * 4 keys of k and v on their way. Syncs: shuffles and one barrier; two more and a ticket where keys are
+ * KiB shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes per load, coalesced within a head's
+ * row, 4 keys of k and v in flight. Syncs: shuffles and one barrier; two more and a ticket where keys are
  * split. Fusion: the projections around it: kernels/decode does. */
 template <class T, int LANES>
 __global__ void __launch_bounds__(THREADS)

@@ -135,8 +135,8 @@ __device__ inline float row_reduce(float x, Combine combine) {
 
 /* Anatomy. Parallel: over tiles of 64 queries of a head, a block each, and chunks of 64 or 128 columns.
  * Launch: queries / 64 x heads x batch, by chunks, blocks of 256. Holds: 128 registers, 52 to 83 KiB shared,
- * some spill. Occupancy: registers or shared memory; 25% of the warps. Reads: 16 bytes a load, coalesced
- * within a row of a tile, through registers to shared memory. Syncs: two barriers a tile and operand;
+ * some spill. Occupancy: registers or shared memory; 25% of the warps. Reads: 16 bytes per load, coalesced
+ * within a row of a tile, through registers to shared memory. Syncs: two barriers per tile and operand;
  * shuffles in the softmax. Fusion: the rotary turn of q and k. */
 template <class T, int COLUMNS>
 __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant__ Problem p) {
@@ -241,9 +241,9 @@ __device__ inline void gradient_tiles(const Problem &p, float *a, float *b, floa
 /* dk and dv of 64 keys: a pass over the queries of every head of the group. */
 /* Anatomy. Parallel: over tiles of 64 keys of a key head, a block each, and chunks of 64 or 128 columns.
  * Launch: keys / 64 x key heads x batch, by chunks, blocks of 256. Holds: 192 to 224 registers, 68 to 100 KiB
- * shared. Occupancy: registers; 12% of the warps. Reads: 16 bytes a load, coalesced within a row of a tile,
- * through registers to shared memory. Syncs: two barriers a tile and operand. Fusion: with queries_kernel, as
- * on Hopper; the rotary turn back. */
+ * shared. Occupancy: registers; 12% of the warps. Reads: 16 bytes per load, coalesced within a row of a tile,
+ * through registers to shared memory. Syncs: two barriers per tile and operand. Fusion: with queries_kernel,
+ * as on Hopper; the rotary turn back. */
 template <class T, int COLUMNS>
 __global__ void __launch_bounds__(THREADS) keys_kernel(const __grid_constant__ Problem p) {
     extern __shared__ float4 shared_memory[];
@@ -279,9 +279,9 @@ __global__ void __launch_bounds__(THREADS) keys_kernel(const __grid_constant__ P
 /* dq of 64 queries: a pass over their keys. */
 /* Anatomy. Parallel: over tiles of 64 queries of a head, a block each, and chunks of 64 or 128 columns.
  * Launch: queries / 64 x heads x batch, by chunks, blocks of 256. Holds: 128 to 150 registers, 52 to 83 KiB
- * shared, some spill. Occupancy: registers or shared memory; 12 to 25% of the warps. Reads: 16 bytes a load,
- * coalesced within a row of a tile, through registers to shared memory. Syncs: two barriers a tile and
- * operand. Fusion: with keys_kernel, as on Hopper; the rotary turn back. */
+ * shared, some spill. Occupancy: registers or shared memory; 12 to 25% of the warps. Reads: 16 bytes per
+ * load, coalesced within a row of a tile, through registers to shared memory. Syncs: two barriers per tile
+ * and operand. Fusion: with keys_kernel, as on Hopper; the rotary turn back. */
 template <class T, int COLUMNS>
 __global__ void __launch_bounds__(THREADS) queries_kernel(const __grid_constant__ Problem p) {
     extern __shared__ float4 shared_memory[];

@@ -58,9 +58,9 @@ Status make_problem(const AttentionForward *a, Problem *p) {
 
 /* Rows of k and v to rows [past, past + T) of the caches: blockIdx.y 0 is k, 1 is v. */
 /* Anatomy. Parallel: over packs of the new rows; blockIdx.y is k or v. Launch: grid stride, at most 32 x 2
- * blocks of 256 a multiprocessor. Holds: 30 to 34 registers, no shared memory. Occupancy: registers; 75 to
- * 100% of the warps. Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none.
- * Fusion: with the projection that makes k and v, in its epilogue. */
+ * blocks of 256 per multiprocessor. Holds: 30 to 34 registers, no shared memory. Occupancy: registers; 75 to
+ * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
+ * none. Fusion: with the projection that makes k and v, in its epilogue. */
 template <class T, int N>
 __global__ void append_kernel(Rows k, Rows v, Rows cache_k, Rows cache_v, int64_t past, int64_t rows,
                               int64_t columns, int64_t batch) {
@@ -94,10 +94,10 @@ constexpr int ROW_STEPS = 4;                  // so many times
 /* lse in base 2 and delta = dy . y of every query and head, N columns a thread. A block has ROW_STEPS *
  * ROW_STEP rows of D numbers as they lie in memory, a query's heads side by side. Floor: read y and dy,
  * 2 * B * T * heads * D * sizeof(T) bytes. */
-/* Anatomy. Parallel: over a query's heads, 8 threads each and 4 rows a thread. Launch: rows / 128 blocks of
+/* Anatomy. Parallel: over a query's heads, 8 threads each and 4 rows per thread. Launch: rows / 128 blocks of
  * 256. Holds: 100 to 128 registers, no shared memory, some spill. Occupancy: registers; 25% of the warps.
- * Reads: 16 bytes a load, coalesced, 8 loads on their way; one element where rows are not aligned. Syncs:
- * shuffles alone. Fusion: with the backward kernel that owns queries. */
+ * Reads: 16 bytes per load, coalesced, 8 loads in flight; one element where rows are not aligned. Syncs: warp
+ * shuffles only. Fusion: with the backward kernel that owns queries. */
 template <class T, int N>
 __global__ void __launch_bounds__(THREADS, 2)
     statistics_kernel(const __grid_constant__ Problem p, int64_t rows) {

@@ -22,10 +22,10 @@ bool heads_in_packs(const Tensor &t, int64_t size) {
 }
 
 /* (B, rows, heads*D) -> (B, heads, room, D). One thread moves one pack of one head of one row. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 40 registers, no shared memory. Occupancy: registers; 75% of the warps. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with the product
- * before or behind it, by strides, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 40 registers, no shared memory. Occupancy: registers; 75% of the
+ * warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none. Fusion:
+ * with the product before or after it, by strides, as the fused form does. */
 template <class T, int N>
 __global__ void split_kernel(Merged<T> x, int64_t count, int64_t heads, int64_t rows, int64_t room,
                              int64_t size, T *split) {
@@ -39,10 +39,10 @@ __global__ void split_kernel(Merged<T> x, int64_t count, int64_t heads, int64_t 
 }
 
 /* (B, heads, room, D) -> (B, rows, heads*D) */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 44 to 46 registers, no shared memory. Occupancy: registers; 62% of the warps.
- * Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with the
- * product before or behind it, by strides, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 44 to 46 registers, no shared memory. Occupancy: registers; 62% of
+ * the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: with the product before or after it, by strides, as the fused form does. */
 template <class T, int N>
 __global__ void merge_kernel(const T *split, int64_t count, int64_t heads, int64_t rows, int64_t room,
                              int64_t size, Merged<T> y) {
@@ -56,10 +56,10 @@ __global__ void merge_kernel(const T *split, int64_t count, int64_t heads, int64
 }
 
 /* Rows of x (B, rows, width) become rows past .. past + rows of the cache. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 42 to 44 registers, no shared memory. Occupancy: registers; 62% of the warps.
- * Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with the
- * product before or behind it, by strides, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 42 to 44 registers, no shared memory. Occupancy: registers; 62% of
+ * the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: with the product before or after it, by strides, as the fused form does. */
 template <class T, int N>
 __global__ void append_kernel(Merged<T> x, int64_t count, int64_t rows, int64_t width, int64_t past,
                               Merged<T> cache) {

@@ -88,10 +88,10 @@ __device__ inline void walk(const T *const (&rows)[K], int64_t from, int64_t see
 }
 
 /* Scores before the mask, gradients after it: x *= factor where the query sees the key. */
-/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 a
+/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 30 to 38 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
- * Reads: 16 bytes a load, coalesced, 2 to 8 loads on their way; one element where rows are not aligned.
- * Syncs: none. Fusion: all of softmax between both products, as the flash kernels do. */
+ * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
+ * none. Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
 __global__ void scale(int64_t rows, Mask mask, float factor, T *x) {
     FOR_EACH_ROW(row, rows) {
@@ -105,10 +105,10 @@ __global__ void scale(int64_t rows, Mask mask, float factor, T *x) {
     }
 }
 
-/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 a
+/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 31 to 61 registers, no shared memory. Occupancy: registers; 50 to 100% of the warps.
- * Reads: 16 bytes a load, coalesced, 2 to 8 loads on their way; one element where rows are not aligned.
- * Syncs: none. Fusion: all of softmax between both products, as the flash kernels do. */
+ * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
+ * none. Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
 __global__ void hide(int64_t rows, Mask mask, T *scores) {
     FOR_EACH_ROW(row, rows) {
@@ -124,10 +124,10 @@ __global__ void hide(int64_t rows, Mask mask, T *scores) {
     }
 }
 
-/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 a
+/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 29 to 40 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
- * Reads: 16 bytes a load, coalesced, 2 to 8 loads on their way; one element where rows are not aligned.
- * Syncs: shuffles alone. Fusion: all of softmax between both products, as the flash kernels do. */
+ * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
+ * warp shuffles only. Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
 __global__ void row_max(const T *scores, int64_t rows, Mask mask, float *maxima) {
     FOR_EACH_ROW(row, rows) {
@@ -143,9 +143,9 @@ __global__ void row_max(const T *scores, int64_t rows, Mask mask, float *maxima)
 }
 
 /* x = exp(x - max), and 0 for the keys that are not seen. */
-/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 a
+/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 48 registers, no shared memory. Occupancy: registers; 62% of the warps. Reads: 16
- * bytes a load, coalesced, 2 to 8 loads on their way; one element where rows are not aligned. Syncs: none.
+ * bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs: none.
  * Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
 __global__ void exponentials(const float *maxima, int64_t rows, Mask mask, T *x) {
@@ -161,10 +161,10 @@ __global__ void exponentials(const float *maxima, int64_t rows, Mask mask, T *x)
     }
 }
 
-/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 a
+/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 32 to 40 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
- * Reads: 16 bytes a load, coalesced, 2 to 8 loads on their way; one element where rows are not aligned.
- * Syncs: shuffles alone. Fusion: all of softmax between both products, as the flash kernels do. */
+ * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
+ * warp shuffles only. Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
 __global__ void row_sum(const T *p, int64_t rows, Mask mask, float *sums) {
     FOR_EACH_ROW(row, rows) {
@@ -179,9 +179,9 @@ __global__ void row_sum(const T *p, int64_t rows, Mask mask, float *sums) {
     }
 }
 
-/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 a
+/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 44 to 46 registers, no shared memory. Occupancy: registers; 62% of the warps. Reads:
- * 16 bytes a load, coalesced, 2 to 8 loads on their way; one element where rows are not aligned. Syncs: none.
+ * 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs: none.
  * Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
 __global__ void divide(const float *sums, int64_t rows, Mask mask, T *p) {
@@ -198,19 +198,19 @@ __global__ void divide(const float *sums, int64_t rows, Mask mask, T *p) {
 }
 
 /* -inf + log 0 = -inf where nothing is seen. */
-/* Anatomy. Parallel: over rows of scores, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 26 registers, no shared memory. Occupancy: none, all warps fit. Reads: one
- * scalar a thread, coalesced. Syncs: none. Fusion: all of softmax between both products, as the flash kernels
- * do. */
+/* Anatomy. Parallel: over rows of scores, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 26 registers, no shared memory. Occupancy: not limited: all warps
+ * fit. Reads: one scalar per thread, coalesced. Syncs: none. Fusion: all of softmax between both products, as
+ * the flash kernels do. */
 __global__ void log_sum(const float *maxima, const float *sums, int64_t rows, float *lse) {
     for (int64_t i = thread_index(); i < rows; i += thread_count()) lse[i] = maxima[i] + logf(sums[i]);
 }
 
 /* delta = sum over j of p * dp */
-/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 a
+/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 40 to 56 registers, no shared memory. Occupancy: registers; 50 to 75% of the warps.
- * Reads: 16 bytes a load, coalesced, 2 to 8 loads on their way; one element where rows are not aligned.
- * Syncs: shuffles alone. Fusion: all of softmax's gradient between the products, as the flash kernels do. */
+ * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
+ * warp shuffles only. Fusion: all of softmax's gradient between the products, as the flash kernels do. */
 template <class T, int N>
 __global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float *delta) {
     FOR_EACH_ROW(row, rows) {
@@ -226,10 +226,10 @@ __global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float 
 }
 
 /* ds = p * (dp - delta), in place of dp; 0 for the keys that are not seen. */
-/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 a
+/* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 44 to 72 registers, no shared memory. Occupancy: registers; 38 to 62% of the warps.
- * Reads: 16 bytes a load, coalesced, 2 to 8 loads on their way; one element where rows are not aligned.
- * Syncs: none. Fusion: all of softmax's gradient between the products, as the flash kernels do. */
+ * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
+ * none. Fusion: all of softmax's gradient between the products, as the flash kernels do. */
 template <class T, int N>
 __global__ void softmax_gradient(const T *p, const float *delta, int64_t rows, Mask mask, T *dp) {
     FOR_EACH_ROW(row, rows) {

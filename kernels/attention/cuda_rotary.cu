@@ -29,7 +29,7 @@ struct Turn {
  * read and write q and k, 2 * rows * (heads + kv_heads) * D * sizeof(T) bytes. */
 /* Anatomy. Parallel: over packs of half a head and groups of 4 heads. Launch: grid stride x groups of heads,
  * blocks of 256. Holds: 32 to 106 registers, no shared memory. Occupancy: registers; 25 to 100% of the warps.
- * Reads: 16 bytes a load, coalesced, 8 loads on their way; one element where rows are not aligned. Syncs:
+ * Reads: 16 bytes per load, coalesced, 8 loads in flight; one element where rows are not aligned. Syncs:
  * none. Fusion: into attention's load of q and k, or the projection's epilogue. */
 template <class T, int N>
 __global__ void __launch_bounds__(THREADS) rotate_kernel(const Turn<T> t) {
@@ -80,8 +80,8 @@ Status launch(Ctx *ctx, const Turn<T> &t) {
     return LAUNCH_EARLY(ctx, (rotate_kernel<T, N>), blocks, THREADS, 0, t);
 }
 
-/* Anatomy. Parallel: over pairs of position and frequency, one a thread. Launch: count / 256 blocks of 256.
- * Holds: 17 registers, no shared memory. Occupancy: none, all warps fit. Reads: one scalar a thread,
+/* Anatomy. Parallel: over pairs of position and frequency, one per thread. Launch: count / 256 blocks of 256.
+ * Holds: 17 registers, no shared memory. Occupancy: not limited: all warps fit. Reads: one scalar per thread,
  * coalesced. Syncs: none. Fusion: one table for all layers of a step. */
 __global__ void __launch_bounds__(THREADS)
     angles_kernel(const float *frequencies, int64_t past, int64_t count, int half, float2 *angles) {

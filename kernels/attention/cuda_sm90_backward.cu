@@ -341,11 +341,11 @@ struct Consumer {
 };
 
 /* Anatomy. Parallel: over tiles of 128 keys, drawn by a ticket, and their queries; a warpgroup has 64 keys.
- * Launch: at most a block a multiprocessor, of 384. Holds: 168 registers, about 194 KiB shared; then producer
- * and adder 40, consumers 232 registers, some spill. Occupancy: shared memory and its bounds: one block a
- * multiprocessor, 12 warps. Reads: whole tiles by the copy engine (TMA), 2 stages ahead; shares of dq in
- * fp32. Syncs: barriers in shared memory between producer, adder and 2 consumers; blocks take turns at dq.
- * Fusion: delta, which statistics_kernel computes before it. */
+ * Launch: at most one block per multiprocessor, of 384. Holds: 168 registers, about 194 KiB shared; then
+ * producer and adder 40, consumers 232 registers, some spill. Occupancy: shared memory and its bounds: one
+ * block per multiprocessor, 12 warps. Reads: whole tiles by the copy engine (TMA), 2 stages ahead; shares of
+ * dq in fp32. Syncs: barriers in shared memory between producer, adder and 2 consumers; blocks take turns at
+ * dq. Fusion: delta, which statistics_kernel computes before it. */
 template <class F>
 __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     hopper_backward_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps,

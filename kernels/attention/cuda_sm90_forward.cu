@@ -365,11 +365,11 @@ __device__ inline void consume(const Problem &p, int turns, typename F::Shared &
 }
 
 /* Anatomy. Parallel: over tiles of 128 or 256 queries of a head, from which a block goes to its next; a
- * warpgroup has 64. Launch: at most a block a multiprocessor, of 384 or 640. Holds: 96 to 168 registers, 160
- * or 192 KiB shared; then the producer 24, consumers 112 or 240 registers. Occupancy: shared memory and its
- * bounds: one block a multiprocessor, 12 or 20 warps. Reads: whole tiles by the copy engine (TMA), 2 to 8
- * steps ahead. Syncs: barriers in shared memory between the producer and 2 or 4 consumers; none of the block.
- * Fusion: the rotary turn of q and k. */
+ * warpgroup has 64. Launch: at most one block per multiprocessor, of 384 or 640. Holds: 96 to 168 registers,
+ * 160 or 192 KiB shared; then the producer 24, consumers 112 or 240 registers. Occupancy: shared memory and
+ * its bounds: one block per multiprocessor, 12 or 20 warps. Reads: whole tiles by the copy engine (TMA), 2 to
+ * 8 steps ahead. Syncs: barriers in shared memory between the producer and 2 or 4 consumers; none of the
+ * block. Fusion: the rotary turn of q and k. */
 template <class F>
 __global__ void __launch_bounds__(F::THREADS, 1)
     hopper_forward_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps, Order order) {

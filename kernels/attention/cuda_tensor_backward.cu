@@ -171,8 +171,8 @@ __device__ inline void add_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4
  * the key length are computed from zeros and written as 0. */
 /* Anatomy. Parallel: over 64 or 128 keys of a key head, a block each; a warp owns 16 or 32. Launch: keys / 64
  * or / 128 x key heads x batch blocks of 128. Holds: 146 to 255 registers, 31 to 103 KiB shared, some spill.
- * Occupancy: registers, by its bounds 2 or 3 blocks a multiprocessor, 1 with dropout. Reads: asynchronous
- * copies of 16 bytes, coalesced within a head's row, a tile ahead. Syncs: one barrier a tile of 64 queries.
+ * Occupancy: registers, by its bounds 2 or 3 blocks per multiprocessor, 1 with dropout. Reads: asynchronous
+ * copies of 16 bytes, coalesced within a head's row, a tile ahead. Syncs: one barrier per tile of 64 queries.
  * Fusion: with queries_kernel, as on Hopper; the rotary turn back. */
 template <int WIDTH, class Tile, bool DROP>
 __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
@@ -313,8 +313,8 @@ __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], co
 /* dq of one tile of queries. */
 /* Anatomy. Parallel: over 64 or 128 queries of a head, a block each; a warp owns 16 or 32. Launch: queries /
  * 64 or / 128 x heads x batch blocks of 128. Holds: 124 to 255 registers, 30 to 102 KiB shared, some spill.
- * Occupancy: registers, by its bounds 2 or 3 blocks a multiprocessor, 1 with dropout. Reads: asynchronous
- * copies of 16 bytes, coalesced within a head's row, a tile ahead. Syncs: one barrier a tile of 32 or 64
+ * Occupancy: registers, by its bounds 2 or 3 blocks per multiprocessor, 1 with dropout. Reads: asynchronous
+ * copies of 16 bytes, coalesced within a head's row, a tile ahead. Syncs: one barrier per tile of 32 or 64
  * keys. Fusion: with keys_kernel, as on Hopper; the rotary turn back. */
 template <int WIDTH, class Tile, bool DROP>
 __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)

@@ -121,9 +121,9 @@ __device__ inline void finish(const Problem &p, Softmax<M> &state, float (&o)[M]
 
 /* Anatomy. Parallel: over 64 or 128 queries of a head, a block each; a warp owns 16 or 32. Launch: queries /
  * 64 or / 128 x heads x batch blocks of 128. Holds: 122 to 255 registers, 25 to 102 KiB shared, some spill.
- * Occupancy: registers, by its bounds 3 or 4 blocks a multiprocessor for heads up to 64, 2 above. Reads:
- * asynchronous copies of 16 bytes, coalesced within a head's row, a tile ahead. Syncs: one barrier a tile of
- * 64 keys; shuffles in the softmax. Fusion: the rotary turn of q and k. */
+ * Occupancy: registers, by its bounds 3 or 4 blocks per multiprocessor for heads up to 64, 2 above. Reads:
+ * asynchronous copies of 16 bytes, coalesced within a head's row, a tile ahead. Syncs: one barrier per tile
+ * of 64 keys; shuffles in the softmax. Fusion: the rotary turn of q and k. */
 template <int WIDTH, int M, bool DROP>
 __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
     forward_kernel(const __grid_constant__ Problem p) {

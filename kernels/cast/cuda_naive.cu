@@ -9,10 +9,11 @@ namespace {
 constexpr int THREADS = 256;
 
 /* Floor: read x: rows * C * sizeof(T) bytes. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 16 to 32 registers, 32 bytes shared. Occupancy: none, all warps fit. Reads: 16
- * bytes a load, coalesced; one element where rows are not aligned. Syncs: two barriers of the block; one
- * atomic maximum a block. Fusion: into cast_tile where the scale is of an earlier step. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 16 to 32 registers, 32 bytes shared. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: two barriers
+ * of the block; one atomic maximum per block. Fusion: into cast_tile where the scale is of an earlier
+ * step. */
 template <class T, int N>
 __global__ void __launch_bounds__(THREADS) absolute_maximum(const T *x, int64_t count, uint32_t *maximum) {
     uint32_t most = 0;
@@ -27,9 +28,10 @@ __global__ void __launch_bounds__(THREADS) absolute_maximum(const T *x, int64_t 
 }
 
 /* y = e4m3(s * x), or the value of that over s, and what else hangs on s. y or rounded may be NULL. */
-/* Anatomy. Parallel: over elements, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 22 registers, no shared memory. Occupancy: none, all warps fit. Reads: one scalar a
- * thread, coalesced. Syncs: none. Fusion: with transpose and column sums, as cast_tile does. */
+/* Anatomy. Parallel: over elements, one per thread and iteration. Launch: grid stride, at most 32 blocks of
+ * 256 per multiprocessor. Holds: 22 registers, no shared memory. Occupancy: not limited: all warps fit.
+ * Reads: one scalar per thread, coalesced. Syncs: none. Fusion: with transpose and column sums, as cast_tile
+ * does. */
 template <class T>
 __global__ void cast_elements(const T *x, const uint32_t *maximum, int64_t count, uint8_t *y, T *rounded,
                               CastScale scale) {
@@ -45,8 +47,9 @@ __global__ void cast_elements(const T *x, const uint32_t *maximum, int64_t count
 constexpr int SQUARE = 32;
 
 /* Anatomy. Parallel: over tiles of 32 x 32 bytes, a block each. Launch: width / 32 x rows / 32 blocks of 32 x
- * 8. Holds: 26 registers, 1152 bytes shared. Occupancy: none, all warps fit. Reads: one byte a thread, a warp
- * a row of 32. Syncs: one barrier between load and store. Fusion: with the conversion, as cast_tile does. */
+ * 8. Holds: 26 registers, 1152 bytes shared. Occupancy: not limited: all warps fit. Reads: one byte per
+ * thread, a warp per row of 32. Syncs: one barrier between load and store. Fusion: with the conversion, as
+ * cast_tile does. */
 __global__ void transpose_bytes(const uint8_t *y, int64_t rows, int64_t width, uint8_t *t) {
     __shared__ uint8_t tile[SQUARE][SQUARE + 4];
     const int64_t row = (int64_t)blockIdx.y * SQUARE, column = (int64_t)blockIdx.x * SQUARE;

@@ -92,7 +92,7 @@ __device__ __forceinline__ void store_sums(float *room, const float (&sum)[COLUM
 /* Floor: read what the source reads, write y and t: 2 bytes an element. */
 /* Anatomy. Parallel: over tiles of 128 x 128, a block each. Launch: width / 128 x rows / 128 blocks of 256.
  * Holds: 48 to 68 registers, 16 KiB shared. Occupancy: registers; 38 to 62% of the warps. Reads: what the
- * source reads for 8 neighbours of a row, coalesced; 4 rows on their way. Syncs: four barriers, two more for
+ * source reads for 8 neighbours of a row, coalesced; 4 rows in flight. Syncs: four barriers, two more for
  * column sums. Fusion: with the product that makes the matrix, in its epilogue. */
 template <class Source>
 __global__ void __launch_bounds__(TILE_THREADS) cast_tile(Source source, TileOutputs out) {
@@ -137,11 +137,11 @@ __global__ void __launch_bounds__(TILE_THREADS) cast_tile(Source source, TileOut
 }
 
 /* The largest magnitude, where it must be known first. Floor: read what the source reads. */
-/* Anatomy. Parallel: over 8 neighbours of a row, one a thread and turn. Launch: grid stride, at most 32
- * blocks of 256 a multiprocessor. Holds: 28 to 40 registers, 32 bytes shared. Occupancy: registers; 75 to
- * 100% of the warps. Reads: what the source reads for 8 neighbours, coalesced. Syncs: two barriers of the
- * block; one atomic maximum a block. Fusion: gone where the scale is of an earlier step: cast_tile finds the
- * maximum. */
+/* Anatomy. Parallel: over 8 neighbours of a row, one per thread and iteration. Launch: grid stride, at most
+ * 32 blocks of 256 per multiprocessor. Holds: 28 to 40 registers, 32 bytes shared. Occupancy: registers; 75
+ * to 100% of the warps. Reads: what the source reads for 8 neighbours, coalesced. Syncs: two barriers of the
+ * block; one atomic maximum per block. Fusion: gone where the scale is of an earlier step: cast_tile finds
+ * the maximum. */
 template <class Source>
 __global__ void __launch_bounds__(TILE_THREADS)
     tile_maximum(Source source, int64_t rows, int64_t width, uint32_t *maximum) {

@@ -7,10 +7,10 @@ static constexpr int ROW_LANES = 8, ROWS_PER_LANE = 8, MOST_PARTS = 256;
 
 /* Block (x, y) sums rows y, y + gridDim.y, ... (ROW_LANES at a time) of 32 packs of columns.
  * With `kinds`, only the rows of one kind. */
-/* Anatomy. Parallel: over 32 packs of columns and every so many rows, a block each. Launch: width / (32
- * packs) x at most 256 blocks of 32 x 8. Holds: 26 to 32 registers, 1024 bytes to 8 KiB shared. Occupancy:
- * none, all warps fit. Reads: 16 bytes a load, coalesced, 4 rows on their way; one element where rows are not
- * aligned. Syncs: one barrier. Fusion: with what makes x, as the fused forms do. */
+/* Anatomy. Parallel: over 32 packs of columns striding over rows, a block each. Launch: width / (32 packs) x
+ * at most 256 blocks of 32 x 8. Holds: 26 to 32 registers, 1024 bytes to 8 KiB shared. Occupancy: not
+ * limited: all warps fit. Reads: 16 bytes per load, coalesced, 4 rows in flight; one element where rows are
+ * not aligned. Syncs: one barrier. Fusion: with what makes x, as the fused forms do. */
 template <class T, int N>
 static __global__ void sum_columns(const T *x, const int32_t *kinds, int kind, int64_t rows, int64_t width,
                                    int64_t stride, float *partials) {

@@ -6,9 +6,9 @@ static constexpr int LANES = 32; // columns per tile, and threads that share a c
 
 /* Floor: parts * width * 4 bytes per target (blockIdx.y), read from L2, where the first stage left them. */
 /* Anatomy. Parallel: over 32 columns of a target, a block each; 32 threads share a column. Launch: width / 32
- * x targets blocks of 32 x 32. Holds: 28 registers, 4 KiB shared. Occupancy: none, all warps fit. Reads: 4
- * bytes a thread, a warp 128 neighbouring bytes, 4 on their way. Syncs: one barrier. Fusion: with the first
- * stage, by its last block to finish. */
+ * x targets blocks of 32 x 32. Holds: 28 registers, 4 KiB shared. Occupancy: not limited: all warps fit.
+ * Reads: 4 bytes a thread, a warp 128 neighbouring bytes, 4 in flight. Syncs: one barrier. Fusion: with the
+ * first stage, by its last block to finish. */
 static __global__ void add_partials(const float *partials, int64_t parts, int64_t width, SumTargets targets) {
     __shared__ float sums[LANES][LANES + 1];
     wait_for_previous();

@@ -107,9 +107,9 @@ __device__ inline int keys_of(const Attend<T> &a) {
 /* Floor: the weights, and the cache's rows. */
 /* Anatomy. Parallel: over heads, a cluster each, whose blocks share rows of weights, keys and columns.
  * Launch: heads x 8 blocks of 256, in clusters of 8. Holds: 122 to 128 registers, the block's weights in
- * shared memory, attend_bytes(). Occupancy: shared memory, by the width; at most 2 blocks a multiprocessor.
- * Reads: weights by asynchronous copies of 16 bytes before the wait; keys 16 bytes a load. Syncs: barriers of
- * the block; stores between a cluster's blocks that count at the receiver, twice. Fusion: the feed-forward
+ * shared memory, attend_bytes(). Occupancy: shared memory, by the width; at most 2 blocks per multiprocessor.
+ * Reads: weights by asynchronous copies of 16 bytes before the wait; keys 16 bytes per load. Syncs: barriers
+ * of the block; stores between a cluster's blocks that count at the receiver, twice. Fusion: the feed-forward
  * layer, by a barrier of the grid. */
 template <class T, int D, bool ACROSS, bool AFTER>
 __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constant__ Attend<T> a) {

@@ -11,10 +11,10 @@ namespace {
 /* Floor: the weights. */
 /* Anatomy. Parallel: over units of the hidden layer, 16 (fp32) or 32 (bf16) a block; 8 blocks of a cluster
  * sum. Launch: hidden / units blocks of 256, in clusters of 8. Holds: 79 to 95 registers, the block's weights
- * in shared memory, feed_bytes(). Occupancy: shared memory, by the width; at most 2 blocks a multiprocessor.
- * Reads: asynchronous copies of 16 bytes, all weights of a block at once before the wait. Syncs: barriers of
- * the block; stores between a cluster's blocks that count at the receiver. Fusion: the attention before it,
- * by a barrier of the grid. */
+ * in shared memory, feed_bytes(). Occupancy: shared memory, by the width; at most 2 blocks per
+ * multiprocessor. Reads: asynchronous copies of 16 bytes, all weights of a block at once before the wait.
+ * Syncs: barriers of the block; stores between a cluster's blocks that count at the receiver. Fusion: the
+ * attention before it, by a barrier of the grid. */
 template <class T, Activation A, bool AFTER>
 __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant__ Feed<T> f) {
     if constexpr (gpu::HOPPER) {

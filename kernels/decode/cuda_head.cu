@@ -9,11 +9,12 @@ namespace {
 constexpr int OUTPUTS = 4, BLOCKS_OF_EACH = 2; // rows of a warp at once; blocks of a multiprocessor
 
 /* Floor: Vp * C * sizeof(T) bytes. ROUND 16-byte words of each row are on their way at once. */
-/* Anatomy. Parallel: over rows of weights, 4 a warp and turn; lanes over the inputs. Launch: at most 2 blocks
- * of 256 a multiprocessor. Holds: 125 to 128 registers, the normed row in shared memory, head_bytes(), some
- * spill. Occupancy: registers, by its bounds: 2 blocks a multiprocessor, 25% of the warps. Reads: 16 bytes a
- * load, coalesced, 12 or 16 on their way, the first before the wait. Syncs: barriers of the block in the
- * norm; then shuffles alone. Fusion: the drawing of the token, by the last block to finish. */
+/* Anatomy. Parallel: over rows of weights, 4 per warp and iteration; lanes over the inputs. Launch: at most 2
+ * blocks of 256 per multiprocessor. Holds: 125 to 128 registers, the normed row in shared memory,
+ * head_bytes(), some spill. Occupancy: registers, by its bounds: 2 blocks per multiprocessor, 25% of the
+ * warps. Reads: 16 bytes per load, coalesced, 12 or 16 in flight, the first before the wait. Syncs: barriers
+ * of the block in the norm; then warp shuffles only. Fusion: the drawing of the token, by the last block to
+ * finish. */
 template <class T, int ROUND, bool AFTER>
 __global__ void __launch_bounds__(THREADS, BLOCKS_OF_EACH) head_kernel(const __grid_constant__ Head<T> h) {
     constexpr int N = VECTOR<T>;

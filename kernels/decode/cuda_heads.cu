@@ -82,9 +82,9 @@ __device__ inline void merge(const Seen<COLUMNS> &seen, int rank, int parts, Sha
 /* Floor: the cache's rows. */
 /* Anatomy. Parallel: over heads, a cluster each, whose blocks share the keys; D / 8 threads share a key.
  * Launch: heads x 8 blocks of 256, in clusters of 8. Holds: 92 to 114 registers, 2448 bytes to 9 KiB shared.
- * Occupancy: registers; 25% of the warps. Reads: 16 bytes a load, coalesced within a head's row, 2 or 4 keys
- * of k and v on their way. Syncs: barriers of the block; stores between a cluster's blocks that count at the
- * receiver. Fusion: the projections before and behind it, as attend_kernel does. */
+ * Occupancy: registers; 25% of the warps. Reads: 16 bytes per load, coalesced within a head's row, 2 or 4
+ * keys of k and v in flight. Syncs: barriers of the block; stores between a cluster's blocks that count at
+ * the receiver. Fusion: the projections before and after it, as attend_kernel does. */
 template <class T, int D>
 __global__ void __launch_bounds__(THREADS, 2) heads_kernel(const __grid_constant__ Heads<T> h) {
     if constexpr (gpu::HOPPER) {

@@ -32,10 +32,10 @@ __device__ inline void load_round(const T *row, int start, int vectors, Words (&
 }
 
 /* Floor: out * in * sizeof(T) bytes. ROWS of weights a warp, two of them a unit where GATED. */
-/* Anatomy. Parallel: over outputs, 1, 2 or 4 rows of weights a warp; lanes over the inputs. Launch: outputs /
- * (4 x rows of a warp) blocks of 128. Holds: 44 to 128 registers, no shared memory. Occupancy: registers; 25
- * to 62% of the warps. Reads: 16 bytes a load, coalesced, 4 of each row on their way before the wait; x from
- * the caches. Syncs: shuffles alone. Fusion: the next product, by a barrier of the grid. */
+/* Anatomy. Parallel: over outputs, 1, 2 or 4 rows of weights per warp; lanes over the inputs. Launch: outputs
+ * / (4 x rows of a warp) blocks of 128. Holds: 44 to 128 registers, no shared memory. Occupancy: registers;
+ * 25 to 62% of the warps. Reads: 16 bytes per load, coalesced, 4 of each row in flight before the wait; x
+ * from the caches. Syncs: warp shuffles only. Fusion: the next product, by a barrier of the grid. */
 template <class T, int ROWS, bool NORM, bool GATED>
 __global__ void __launch_bounds__(WARP *WARPS) product_kernel(const __grid_constant__ Product<T> p) {
     constexpr int N = VECTOR<T>;

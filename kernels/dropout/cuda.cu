@@ -1,10 +1,10 @@
 /* dropout: one primitive per pass, the same kernel in both forms. */
 #include "kernels/dropout/cuda_mask.cuh"
 
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 25 to 34 registers, no shared memory. Occupancy: registers; 75 to 100% of the
- * warps. Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with
- * what reads y: the fused norm and attention draw their masks themselves. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 25 to 34 registers, no shared memory. Occupancy: registers; 75 to
+ * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
+ * none. Fusion: with what reads y: the fused norm and attention draw their masks themselves. */
 template <class T, int N>
 static __global__ void drop_kernel(DropoutMask mask, const T *x, int64_t count, int64_t width, T *y) {
     const uint32_t draw = (uint32_t)*mask.draw;

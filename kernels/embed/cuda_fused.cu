@@ -34,7 +34,7 @@ struct Tables {
 
 /* Floor: read the tables' rows, write y: up to 4 * rows * C * sizeof(T) bytes, less what caches hold. */
 /* Anatomy. Parallel: over rows, a warp each. Launch: rows / 8 blocks of 32 x 8. Holds: 30 to 39 registers, no
- * shared memory. Occupancy: registers; 75 to 100% of the warps. Reads: 16 bytes a load, coalesced within a
+ * shared memory. Occupancy: registers; 75 to 100% of the warps. Reads: 16 bytes per load, coalesced within a
  * row, 3 tables; one element where rows are not aligned. Syncs: none. Fusion: with the first norm, which
  * reads the row again. */
 template <typename T, int N>
@@ -77,8 +77,8 @@ __device__ __forceinline__ void flush(float (&sum)[N], float *to, bool add) {
  * distinct row of the table. */
 /* Anatomy. Parallel: over pieces of 32 sorted positions, a warp each, and tiles of columns. Launch: positions
  * / 256 x width / (32 packs) blocks of 32 x 8. Holds: 32 to 62 registers, no shared memory. Occupancy:
- * registers; 50 to 100% of the warps. Reads: 16 bytes a load, coalesced within a row, 4 rows on their way.
- * Syncs: shuffles alone. Fusion: with add_runs, were a run never longer than a piece. */
+ * registers; 50 to 100% of the warps. Reads: 16 bytes per load, coalesced within a row, 4 rows in flight.
+ * Syncs: warp shuffles only. Fusion: with add_runs, were a run never longer than a piece. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
     add_pieces(const int32_t *__restrict__ tokens, const int32_t *__restrict__ rows, const T *__restrict__ dy,
@@ -135,8 +135,8 @@ __device__ __forceinline__ int64_t run_end(const int32_t *tokens, int64_t piece,
  * in order. */
 /* Anatomy. Parallel: over runs that cross pieces, a block each, and tiles of columns. Launch: (positions / 32
  * - 1) x width / 128 blocks of 32 x 8, most of which return. Holds: 32 to 40 registers, 2048 bytes to 5 KiB
- * shared. Occupancy: registers; 75 to 100% of the warps. Reads: 16 bytes of fp32 a load, coalesced, 4 on
- * their way. Syncs: one barrier. Fusion: with add_pieces, were a run never longer than a piece. */
+ * shared. Occupancy: registers; 75 to 100% of the warps. Reads: 16 bytes of fp32 a load, coalesced, 4 in
+ * flight. Syncs: one barrier. Fusion: with add_pieces, were a run never longer than a piece. */
 template <int N>
 __global__ void __launch_bounds__(RUN_LANES *WARP)
     add_runs(const int32_t *__restrict__ tokens, int64_t count, int64_t width, float *__restrict__ dtoken,
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(RUN_LANES *WARP)
 /* dposition[i] += sum over b of dy[b,i], in the order of b. Floor: rows * C * sizeof(T) bytes. */
 /* Anatomy. Parallel: over packs of a position's row; a thread sums over batch rows. Launch: period / (256
  * packs) blocks of 256. Holds: 28 to 38 registers, no shared memory. Occupancy: registers; 75 to 100% of the
- * warps. Reads: 16 bytes a load, coalesced, 8 batch rows on their way. Syncs: none. Fusion: with add_pieces,
+ * warps. Reads: 16 bytes per load, coalesced, 8 batch rows in flight. Syncs: none. Fusion: with add_pieces,
  * which reads the same dy. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)

@@ -6,10 +6,10 @@
 #include "kernels/embed/cuda_sort.cuh"
 
 /* y[n,:] = table[tokens[n],:] */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 28 registers, no shared memory. Occupancy: none, all warps fit. Reads: 16
- * bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: the tables in one
- * pass, as gather_rows of the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 28 registers, no shared memory. Occupancy: not limited: all warps
+ * fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: the
+ * tables in one pass, as gather_rows of the fused form does. */
 template <class T, int N>
 static __global__ void gather(const T *table, const int32_t *tokens, int64_t count, int64_t width, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -19,10 +19,10 @@ static __global__ void gather(const T *table, const int32_t *tokens, int64_t cou
 }
 
 /* y[b,t,:] = table[t,:]: the first `period` elements of the table, repeated. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 26 to 28 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: the tables in one
- * pass, as gather_rows of the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 26 to 28 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: the tables in one pass, as gather_rows of the fused form does. */
 template <class T, int N>
 static __global__ void gather_positions(const T *table, int64_t count, int64_t period, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -31,10 +31,10 @@ static __global__ void gather_positions(const T *table, int64_t count, int64_t p
 }
 
 /* y[n,:] = table[segments[n],:]; segments NULL: all 0. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 27 to 30 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: the tables in one
- * pass, as gather_rows of the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 27 to 30 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: the tables in one pass, as gather_rows of the fused form does. */
 template <class T, int N>
 static __global__ void gather_segments(const T *table, const int32_t *segments, int64_t count, int64_t width,
                                        T *y) {
@@ -45,10 +45,10 @@ static __global__ void gather_segments(const T *table, const int32_t *segments, 
 }
 
 /* y *= factor */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 11 to 28 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: the tables in one
- * pass, as gather_rows of the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 11 to 28 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: the tables in one pass, as gather_rows of the fused form does. */
 template <class T, int N>
 static __global__ void scale(float factor, int64_t count, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -106,9 +106,9 @@ SLOT(EMBED, FORWARD, CUDA, NAIVE, BF16, embed_forward_cuda_naive<bf16>);
 
 /* dposition[i] += sum over b of dy[b,i], for the `period` elements i of one batch row. */
 /* Anatomy. Parallel: over packs of a position's row; a thread sums over batch rows. Launch: grid stride, at
- * most 32 blocks of 256 a multiprocessor. Holds: 28 to 44 registers, no shared memory. Occupancy: registers;
- * 62 to 100% of the warps. Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs:
- * none. Fusion: with the scatter, which reads the same dy. */
+ * most 32 blocks of 256 per multiprocessor. Holds: 28 to 44 registers, no shared memory. Occupancy:
+ * registers; 62 to 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not
+ * aligned. Syncs: none. Fusion: with the scatter, which reads the same dy. */
 template <class T, int N>
 static __global__ void sum_batches(const T *dy, int64_t batch, int64_t period, float *dposition) {
     for (int64_t i = thread_index() * N; i < period; i += thread_count() * N) {

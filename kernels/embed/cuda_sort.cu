@@ -7,9 +7,9 @@
 
 static constexpr int PIECE = 16, THREADS = 128;
 
-/* Anatomy. Parallel: over positions, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 28 registers, no shared memory. Occupancy: none, all warps fit. Reads: nothing.
- * Syncs: none. Fusion: with the sort, whose keys it numbers. */
+/* Anatomy. Parallel: over positions, one per thread and iteration. Launch: grid stride, at most 32 blocks of
+ * 256 per multiprocessor. Holds: 28 registers, no shared memory. Occupancy: not limited: all warps fit.
+ * Reads: nothing. Syncs: none. Fusion: with the sort, whose keys it numbers. */
 static __global__ void count_up(int32_t *order, int64_t count) {
     for (int64_t i = thread_index(); i < count; i += thread_count()) order[i] = (int32_t)i;
 }
@@ -18,7 +18,7 @@ static __global__ void count_up(int32_t *order, int64_t count) {
  * piece is added to the table; a continuation of the piece before goes to partials. */
 /* Anatomy. Parallel: over pieces of 16 sorted positions, a block each; threads over columns. Launch:
  * positions / 16 blocks of 128. Holds: 32 to 40 registers, no shared memory. Occupancy: registers; 75 to 100%
- * of the warps. Reads: 16 bytes a load, coalesced within a row; one element where rows are not aligned.
+ * of the warps. Reads: 16 bytes per load, coalesced within a row; one element where rows are not aligned.
  * Syncs: none. Fusion: with add_runs, were a run never longer than a piece. */
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS)
@@ -54,9 +54,9 @@ static __global__ void __launch_bounds__(THREADS)
 /* Block b, if a run of equal tokens first continues in piece b: adds the partial sums of that run in
  * order. */
 /* Anatomy. Parallel: over runs that cross pieces, a block each; threads over columns. Launch: positions / 16
- * blocks of 128, most of which return. Holds: 22 to 32 registers, no shared memory. Occupancy: none, all
- * warps fit. Reads: 16 bytes a load, coalesced, one at a time. Syncs: none. Fusion: with add_pieces, were a
- * run never longer than a piece. */
+ * blocks of 128, most of which return. Holds: 22 to 32 registers, no shared memory. Occupancy: not limited:
+ * all warps fit. Reads: 16 bytes per load, coalesced, one at a time. Syncs: none. Fusion: with add_pieces,
+ * were a run never longer than a piece. */
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS)
     add_runs(const int32_t *__restrict__ tokens, int64_t count, int64_t width, float *__restrict__ dtoken,

@@ -3,10 +3,10 @@
 
 #include "kernels/cuda/packs.cuh"
 
-/* Anatomy. Parallel: over packs of y, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 28 to 30 registers, no shared memory. Occupancy: none, all warps fit. Reads: 16
- * bytes a load, coalesced within a row; one element where rows are not aligned. Syncs: none. Fusion: with
- * what reads y, where that goes by rows. */
+/* Anatomy. Parallel: over packs of y, one per thread and iteration. Launch: grid stride, at most 32 blocks of
+ * 256 per multiprocessor. Holds: 28 to 30 registers, no shared memory. Occupancy: not limited: all warps fit.
+ * Reads: 16 bytes per load, coalesced within a row; one element where rows are not aligned. Syncs: none.
+ * Fusion: with what reads y, where that goes by rows. */
 template <class T, int N>
 static __global__ void gather(const T *x, const int32_t *from, int64_t count, int64_t width, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -18,10 +18,10 @@ static __global__ void gather(const T *x, const int32_t *from, int64_t count, in
     }
 }
 
-/* Anatomy. Parallel: over packs of dy, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 27 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads: 16
- * bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with the clearing of
- * dx, by a map of rows that go nowhere. */
+/* Anatomy. Parallel: over packs of dy, one per thread and iteration. Launch: grid stride, at most 32 blocks
+ * of 256 per multiprocessor. Holds: 27 to 32 registers, no shared memory. Occupancy: not limited: all warps
+ * fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with
+ * the clearing of dx, by a map of rows that go nowhere. */
 template <class T, int N>
 static __global__ void scatter(const T *dy, const int32_t *from, int64_t count, int64_t width, T *dx) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {

@@ -6,9 +6,9 @@
 #include "kernels/gemm/cuda_plan.cuh"
 
 /* C = beta * C, where k = 0 leaves nothing else to do. */
-/* Anatomy. Parallel: over elements of C, one a thread and turn. Launch: grid stride, at most 32 blocks of 256
- * a multiprocessor. Holds: 30 to 34 registers, no shared memory. Occupancy: registers; 75 to 100% of the
- * warps. Reads: one scalar a thread, coalesced. Syncs: none. Fusion: nothing: it runs in the place of a
+/* Anatomy. Parallel: over elements of C, one per thread and iteration. Launch: grid stride, at most 32 blocks
+ * of 256 per multiprocessor. Holds: 30 to 34 registers, no shared memory. Occupancy: registers; 75 to 100% of
+ * the warps. Reads: one scalar per thread, coalesced. Syncs: none. Fusion: nothing: it runs in the place of a
  * product with k = 0. */
 template <class T>
 static __global__ void scale_output(T *c, int64_t rows, int64_t width, int64_t ld, int64_t batch,

@@ -165,10 +165,10 @@ __device__ inline void init_barriers(typename F::Shared &shared) {
 }
 
 /* Anatomy. Parallel: over tiles of 128 x 192 of C, two blocks of a cluster one above the other; two consumers
- * in turns. Launch: at most a block a multiprocessor, of 384, in clusters of 2. Holds: 168 registers, 216 to
- * 224 KiB shared; then producers 24, consumers 240 registers, some spill. Occupancy: shared memory and its
- * bounds: one block a multiprocessor, 12 warps. Reads: whole tiles by the copy engine (TMA), B shared by the
- * cluster, 4 or 5 stages ahead. Syncs: barriers in shared memory between producers and 2 consumers; the
+ * in turns. Launch: at most one block per multiprocessor, of 384, in clusters of 2. Holds: 168 registers, 216
+ * to 224 KiB shared; then producers 24, consumers 240 registers, some spill. Occupancy: shared memory and its
+ * bounds: one block per multiprocessor, 12 warps. Reads: whole tiles by the copy engine (TMA), B shared by
+ * the cluster, 4 or 5 stages ahead. Syncs: barriers in shared memory between producers and 2 consumers; the
  * cluster at begin and end. Fusion: a norm of its input, or a sum of its output's columns. */
 template <class F>
 __global__ void __launch_bounds__(THREADS, 1)

@@ -16,9 +16,9 @@ namespace {
 
 /* pre = y + bias, y = activation(pre), in place; bias and pre may be NULL.
  * Floor: read y, write y and pre: 2 (3) * rows * O * sizeof(T) bytes. */
-/* Anatomy. Parallel: over columns, a pack a thread, and every so many rows. Launch: tiles of 32 packs of
+/* Anatomy. Parallel: over columns, a pack per thread, striding over rows. Launch: tiles of 32 packs of
  * columns x row groups, at most 528 blocks of 32 x 8. Holds: 32 to 64 registers, no shared memory. Occupancy:
- * registers; 50 to 100% of the warps. Reads: 16 bytes a load, coalesced, 4 rows on their way; one element
+ * registers; 50 to 100% of the warps. Reads: 16 bytes per load, coalesced, 4 rows in flight; one element
  * where rows are not aligned. Syncs: none. Fusion: into the product's epilogue, which takes it where there is
  * one. */
 template <typename T, int N, Activation A>
@@ -57,9 +57,9 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
 /* With an activation A dpre = dy * activation'(pre), written; else dpre is dy. A block's sums of dpre over
  * its rows go to row blockIdx.y of partials (blocks, O), which may be NULL. dpre may be dy. Floor: read dy
  * (and pre, write dpre): 1 (3) * rows * O * sizeof(T) bytes. */
-/* Anatomy. Parallel: over columns, a pack a thread, and every so many rows. Launch: tiles of 32 packs of
+/* Anatomy. Parallel: over columns, a pack per thread, striding over rows. Launch: tiles of 32 packs of
  * columns x row groups, at most 528 blocks of 32 x 8. Holds: 40 to 64 registers, 1024 bytes to 8 KiB shared.
- * Occupancy: registers; 50 to 75% of the warps. Reads: 16 bytes a load, coalesced, 2 or 4 rows on their way;
+ * Occupancy: registers; 50 to 75% of the warps. Reads: 16 bytes per load, coalesced, 2 or 4 rows in flight;
  * one element where rows are not aligned. Syncs: one barrier. Fusion: with the product that makes dy, in its
  * epilogue. */
 template <typename T, int N, Activation A>

@@ -9,11 +9,11 @@ namespace {
 constexpr int BATCH = 2; // rows that a thread has on their way at once
 
 /* Floor: read pre, write y: 3 * rows * width * sizeof(T) bytes. */
-/* Anatomy. Parallel: over columns, a pack a thread, and every so many rows. Launch: tiles of 32 packs of
+/* Anatomy. Parallel: over columns, a pack per thread, striding over rows. Launch: tiles of 32 packs of
  * columns x row groups, at most 528 blocks of 32 x 8. Holds: 26 to 56 registers, no shared memory. Occupancy:
- * registers; 50 to 100% of the warps. Reads: 16 bytes a load, coalesced, 2 rows on their way; one element
- * where rows are not aligned. Syncs: none. Fusion: into the product's epilogue, as Hopper's own product does.
- */
+ * registers; 50 to 100% of the warps. Reads: 16 bytes per load, coalesced, 2 rows in flight; one element
+ * where rows are not aligned. Syncs: none. Fusion: into the product's epilogue, as Hopper's own product
+ * does. */
 template <typename T, int N>
 __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     gate_kernel(const T *pre, int64_t rows, int64_t width, T *y) {
@@ -46,11 +46,10 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
 
 /* Floor: read pre and dy, write dpre: 5 * rows * width * sizeof(T) bytes. dy may lie in dpre: an element of
  * it is read by the thread that writes there, and before it does. */
-/* Anatomy. Parallel: over columns, a pack a thread, and every so many rows. Launch: tiles of 32 packs of
+/* Anatomy. Parallel: over columns, a pack per thread, striding over rows. Launch: tiles of 32 packs of
  * columns x row groups, at most 528 blocks of 32 x 8. Holds: 38 to 64 registers, no shared memory. Occupancy:
- * registers; 50 to 75% of the warps. Reads: 16 bytes a load, coalesced, 2 rows on their way; one element
- * where rows are not aligned. Syncs: none. Fusion: into the product's epilogue, as Hopper's own product does.
- */
+ * registers; 50 to 75% of the warps. Reads: 16 bytes per load, coalesced, 2 rows in flight; one element where
+ * rows are not aligned. Syncs: none. Fusion: into the product's epilogue, as Hopper's own product does. */
 template <typename T, int N>
 __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     gated_gradient_kernel(const T *pre, const T *dy, int64_t stride, int64_t rows, int64_t width, T *dpre) {

@@ -6,10 +6,10 @@
 #include "kernels/linear/cuda_activation.cuh"
 
 /* reads and writes y, whose rows may lie apart */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into the product's
- * epilogue, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: into the product's epilogue, as the fused form does. */
 template <class T, int N>
 static __global__ void add_bias(const T *bias, int64_t count, int64_t width, int64_t stride, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -40,10 +40,10 @@ static __device__ float slope(float z) {
 }
 
 /* reads pre, writes y */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 13 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into the product's
- * epilogue, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 13 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: into the product's epilogue, as the fused form does. */
 template <class T, int N, Activation A>
 static __global__ void activate(const T *pre, int64_t count, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -56,10 +56,10 @@ static __global__ void activate(const T *pre, int64_t count, T *y) {
 }
 
 /* dpre = dy * activation'(pre); in place where dpre is dy. reads pre and dy, writes dpre */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 13 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into the epilogue
- * of the product that makes dy, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 13 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: into the epilogue of the product that makes dy, as the fused form does. */
 template <class T, int N, Activation A>
 static __global__ void activation_gradient(const T *pre, const T *dy, int64_t count, T *dpre) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -73,10 +73,10 @@ static __global__ void activation_gradient(const T *pre, const T *dy, int64_t co
 }
 
 /* y = silu(gate), of pre (rows, 2 * width) = (gate, up) */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 21 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into the product's
- * epilogue, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 21 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: into the product's epilogue, as the fused form does. */
 template <class T, int N>
 static __global__ void silu_gate(const T *pre, int64_t count, int64_t width, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -89,10 +89,10 @@ static __global__ void silu_gate(const T *pre, int64_t count, int64_t width, T *
 }
 
 /* y *= up */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into the product's
- * epilogue, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: into the product's epilogue, as the fused form does. */
 template <class T, int N>
 static __global__ void multiply_up(const T *pre, int64_t count, int64_t width, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -106,10 +106,10 @@ static __global__ void multiply_up(const T *pre, int64_t count, int64_t width, T
 }
 
 /* dup = dy * silu(gate): the second half of dpre's columns. dy's rows may lie `stride` apart. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 22 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the
- * warps. Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into
- * the epilogue of the product that makes dy, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 22 to 42 registers, no shared memory. Occupancy: registers; 62 to
+ * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
+ * none. Fusion: into the epilogue of the product that makes dy, as the fused form does. */
 template <class T, int N>
 static __global__ void up_gradient(const T *pre, const T *dy, int64_t stride, int64_t count, int64_t width,
                                    T *dpre) {
@@ -125,10 +125,10 @@ static __global__ void up_gradient(const T *pre, const T *dy, int64_t stride, in
 }
 
 /* dgate = dy * up * silu'(gate): the first half, where dy may lie. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 22 to 43 registers, no shared memory. Occupancy: registers; 62 to 100% of the
- * warps. Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into
- * the epilogue of the product that makes dy, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 22 to 43 registers, no shared memory. Occupancy: registers; 62 to
+ * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
+ * none. Fusion: into the epilogue of the product that makes dy, as the fused form does. */
 template <class T, int N>
 static __global__ void gate_gradient(const T *pre, const T *dy, int64_t stride, int64_t count, int64_t width,
                                      T *dpre) {

@@ -24,11 +24,11 @@ struct Layer {
 };
 
 /* Floor: out * in * sizeof(T) bytes. ROUND 16-byte words of each row of weights are on their way at once. */
-/* Anatomy. Parallel: over outputs, one or four a warp; lanes over the inputs. Launch: outputs / 4 or / 16
+/* Anatomy. Parallel: over outputs, one or four per warp; lanes over the inputs. Launch: outputs / 4 or / 16
  * blocks of 32 x 4. Holds: 62 to 113 registers, no shared memory. Occupancy: registers; 25 to 50% of the
- * warps. Reads: 16 bytes a load, coalesced, 12 loads of weights on their way before the wait; x from the
- * caches. Syncs: shuffles alone. Fusion: nothing left but the next layer: bias, skip and activation are in
- * it. */
+ * warps. Reads: 16 bytes per load, coalesced, 12 loads of weights in flight before the wait; x from the
+ * caches. Syncs: warp shuffles only. Fusion: nothing left but the next layer: bias, skip and activation are
+ * in it. */
 template <typename T, typename Y, int ROWS, int OUTPUTS, int ROUND>
 __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l) {
     constexpr int N = VECTOR<T>;

@@ -186,7 +186,7 @@ __device__ __forceinline__ void copy_packs(Words *to, const Words *from, int fir
 /* Anatomy. Parallel: over rows of logits, a block each. Launch: rows blocks of 128, or of 512 for rows over
  * 1024 packs. Holds: 44 to 55 registers, in training the row in shared memory where it fits. Occupancy:
  * shared memory in training, where two of GPT-2's rows fit a multiprocessor; else its bounds, 1024 threads.
- * Reads: 16 bytes a load, coalesced, each row once; in training by asynchronous copies. Syncs: the sums'
+ * Reads: 16 bytes per load, coalesced, each row once; in training by asynchronous copies. Syncs: the sums'
  * barriers, two each. Fusion: with the logits' product, tile by tile, at the price of a second pass for the
  * gradient. */
 template <typename T, int THREADS, bool GRADIENT, bool CACHED>
@@ -234,8 +234,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
 
 /* loss[0] += scale * sum of losses, in one block for a fixed order. */
 /* Anatomy. Parallel: over rows. Launch: one block of 1024. Holds: 24 registers, 128 bytes shared. Occupancy:
- * one block: its latency counts. Reads: 4 bytes a thread, coalesced, 4 on their way. Syncs: two barriers of
- * the block in the sum. Fusion: with softmax_rows, by the last block to finish. */
+ * one block: its latency counts. Reads: 4 bytes a thread, coalesced, 4 in flight. Syncs: two barriers of the
+ * block in the sum. Fusion: with softmax_rows, by the last block to finish. */
 __global__ void __launch_bounds__(SUM_THREADS)
     add_losses(const float *losses, int64_t rows, double factor, const float *count, float *loss) {
     const float scale = (float)(!count ? factor : *count > 0.f ? factor / (double)*count : 0.);

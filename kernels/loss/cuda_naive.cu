@@ -15,9 +15,9 @@ static constexpr int THREADS = 512, SUM_THREADS = 1024;
  * written with the padding unchanged. Running maximum and sum: Milakov and Gimelshein 2018, "Online
  * normalizer calculation for softmax". */
 /* Anatomy. Parallel: over rows of logits, a block each. Launch: rows blocks of 512. Holds: 29 to 32
- * registers, 128 bytes shared. Occupancy: none, all warps fit. Reads: 16 bytes a load, coalesced; one element
- * where rows are not aligned; a row twice. Syncs: four barriers in maximum and sum. Fusion: with gradient,
- * pick and scale, as softmax_rows of the fused form does. */
+ * registers, 128 bytes shared. Occupancy: not limited: all warps fit. Reads: 16 bytes per load, coalesced;
+ * one element where rows are not aligned; a row twice. Syncs: four barriers in maximum and sum. Fusion: with
+ * gradient, pick and scale, as softmax_rows of the fused form does. */
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS) log_softmax(int64_t vocab, int64_t stride, T *logits) {
     T *row = logits + blockIdx.x * stride;
@@ -46,9 +46,9 @@ static __global__ void __launch_bounds__(THREADS) log_softmax(int64_t vocab, int
 }
 
 /* reads and writes the first `vocab` columns */
-/* Anatomy. Parallel: over logits, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads: one
- * scalar a thread, coalesced. Syncs: none. Fusion: into softmax_rows, as the fused form does. */
+/* Anatomy. Parallel: over logits, one per thread and iteration. Launch: grid stride, at most 32 blocks of 256
+ * per multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: not limited: all warps fit.
+ * Reads: one scalar per thread, coalesced. Syncs: none. Fusion: into softmax_rows, as the fused form does. */
 template <class T>
 static __global__ void add_bias(const T *bias, int64_t rows, int64_t vocab, int64_t stride, float *logits) {
     for (int64_t i = thread_index(); i < rows * vocab; i += thread_count()) {
@@ -57,9 +57,10 @@ static __global__ void add_bias(const T *bias, int64_t rows, int64_t vocab, int6
     }
 }
 
-/* Anatomy. Parallel: over rows, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 26 registers, no shared memory. Occupancy: none, all warps fit. Reads: one scalar a
- * thread, a row apart from the next. Syncs: none. Fusion: into softmax_rows, as the fused form does. */
+/* Anatomy. Parallel: over rows, one per thread and iteration. Launch: grid stride, at most 32 blocks of 256
+ * per multiprocessor. Holds: 26 registers, no shared memory. Occupancy: not limited: all warps fit. Reads:
+ * one scalar per thread, a row apart from the next. Syncs: none. Fusion: into softmax_rows, as the fused form
+ * does. */
 static __global__ void pick(const float *log_p, const int32_t *targets, int64_t rows, int64_t stride,
                             float *losses) {
     for (int64_t n = thread_index(); n < rows; n += thread_count()) {
@@ -69,8 +70,8 @@ static __global__ void pick(const float *log_p, const int32_t *targets, int64_t 
 
 /* losses = (1 - smoothing) * losses + smoothing * mean of -log p; one block per row. */
 /* Anatomy. Parallel: over rows, a block each. Launch: rows blocks of 512. Holds: 30 registers, 64 bytes
- * shared. Occupancy: none, all warps fit. Reads: 4 bytes a thread, coalesced. Syncs: two barriers of the
- * block in the sum. Fusion: into softmax_rows, as the fused form does. */
+ * shared. Occupancy: not limited: all warps fit. Reads: 4 bytes a thread, coalesced. Syncs: two barriers of
+ * the block in the sum. Fusion: into softmax_rows, as the fused form does. */
 static __global__ void __launch_bounds__(THREADS)
     smooth(const float *log_p, const int32_t *targets, int64_t vocab, int64_t stride, float smoothing,
            float *losses) {
@@ -140,10 +141,10 @@ SLOT(LOSS, FORWARD, CUDA, NAIVE, F32, loss_forward_cuda_naive);
 SLOT(LOSS, FORWARD, CUDA, NAIVE, BF16, loss_forward_cuda_naive);
 
 /* The backward steps process (N, Vp) including the padding, whose values are not read. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 14 to 28 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into softmax_rows,
- * as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 14 to 28 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: into softmax_rows, as the fused form does. */
 template <class T, int N>
 static __global__ void exponential(const float *log_p, int64_t count, T *p) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -157,10 +158,10 @@ static __global__ void exponential(const float *log_p, int64_t count, T *p) {
 
 /* p - 1 (+ smoothing) at the target, computed from log p, because a bf16 p near 1 would be rounded before
  * the subtraction. */
-/* Anatomy. Parallel: over rows, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 17 to 30 registers, no shared memory. Occupancy: none, all warps fit. Reads: one
- * scalar a thread, a row apart from the next. Syncs: none. Fusion: into softmax_rows, as the fused form does.
- */
+/* Anatomy. Parallel: over rows, one per thread and iteration. Launch: grid stride, at most 32 blocks of 256
+ * per multiprocessor. Holds: 17 to 30 registers, no shared memory. Occupancy: not limited: all warps fit.
+ * Reads: one scalar per thread, a row apart from the next. Syncs: none. Fusion: into softmax_rows, as the
+ * fused form does. */
 template <class T>
 static __global__ void subtract_targets(const float *log_p, const int32_t *targets, int64_t rows,
                                         int64_t stride, float smoothing, T *p) {
@@ -172,10 +173,10 @@ static __global__ void subtract_targets(const float *log_p, const int32_t *targe
 }
 
 /* p -= share */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 11 to 28 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into softmax_rows,
- * as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 11 to 28 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: into softmax_rows, as the fused form does. */
 template <class T, int N>
 static __global__ void subtract_all(float share, int64_t count, T *p) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -187,10 +188,10 @@ static __global__ void subtract_all(float share, int64_t count, T *p) {
     }
 }
 
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 24 to 28 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: into softmax_rows,
- * as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 24 to 28 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: into softmax_rows, as the fused form does. */
 template <class T, int N>
 static __global__ void scale_rows(const int32_t *targets, int64_t count, int64_t stride, double factor,
                                   const float *counts, T *dlogits) {

@@ -23,11 +23,11 @@ struct ForwardRows {
 };
 
 /* Floor: read x, skip, write r, y (without skip: read x, write y): 4 (2) * rows * C * sizeof(T) bytes. */
-/* Anatomy. Parallel: over rows: a warp each up to 8 packs a thread, else a block each. Launch: rows / 4
+/* Anatomy. Parallel: over rows: a warp each up to 8 packs per thread, else a block each. Launch: rows / 4
  * blocks of 128, or rows blocks of whole warps, at most 256; times heads. Holds: 28 to 114 registers, up to
- * 128 bytes shared. Occupancy: registers: 32 or fewer for all warps, 114 leave 25%. Reads: 16 bytes a load,
- * coalesced, each row once, all of it on its way at once. Syncs: shuffles; where a block has the row, one
- * barrier for each of at most two sums. Fusion: with the product that follows, whose tiles share rows. */
+ * 128 bytes shared. Occupancy: registers: 32 or fewer for all warps, 114 leave 25%. Reads: 16 bytes per load,
+ * coalesced, each row once, all in flight at once. Syncs: shuffles; where a block has the row, one barrier
+ * for each of at most two sums. Fusion: with the product that follows, whose tiles share rows. */
 template <typename T, NormKind KIND, int PACKS, bool ONE_WARP, bool DROP>
 __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_rows(const ForwardRows<T> n) {
     constexpr int WIDTH = VECTOR<T>;
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_
 /* The same for any number of columns, a block to a row: the row is read again, from the caches. */
 /* Anatomy. Parallel: over rows, a block each; threads over columns. Launch: rows x heads blocks of 256.
  * Holds: 40 to 60 registers, 128 bytes shared, some spill. Occupancy: registers; 50 to 75% of the warps.
- * Reads: one element a thread, coalesced, a row up to three times, again from the caches. Syncs: one barrier
- * for each of at most two sums. Fusion: wider loads; with the product that follows. */
+ * Reads: one element per thread, coalesced, a row up to three times, again from the caches. Syncs: one
+ * barrier for each of at most two sums. Fusion: wider loads; with the product that follows. */
 template <typename T, NormKind KIND>
 __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_any(const ForwardRows<T> n) {
     constexpr bool LAYER = KIND == NORM_LAYER;

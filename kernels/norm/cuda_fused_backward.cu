@@ -129,10 +129,10 @@ __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH],
  * bytes. */
 /* Anatomy. Parallel: over rows, a group of whole warps each; a block goes on by the grid's stride. Launch: as
  * many blocks of at most 256 as the registers of 132 multiprocessors hold. Holds: 64 to 255 registers, 128
- * bytes shared and, with several groups, 4 bytes a column and sum, some spill. Occupancy: registers, by its
- * bounds: 3, 2 or 1 blocks a multiprocessor for 1, 2 or 4 packs a thread. Reads: 16 bytes a load, coalesced,
- * each row once, the next on its way. Syncs: one barrier a row where a group has several warps; in the end
- * one a group. Fusion: with add_partials, by the last block to finish. */
+ * bytes shared and, with several groups, 4 bytes per column and sum, some spill. Occupancy: registers, by its
+ * bounds: 3, 2 or 1 blocks per multiprocessor for 1, 2 or 4 packs per thread. Reads: 16 bytes per load,
+ * coalesced, each row once, the next in flight. Syncs: one barrier per row where a group has several warps;
+ * in the end one a group. Fusion: with add_partials, by the last block to finish. */
 template <typename T, NormKind KIND, int PACKS, bool DROP>
 __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
     norm_rows_backward(const BackwardRows<T> b) {
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
  * row of partials as accumulators. */
 /* Anatomy. Parallel: over rows, a block each by the grid's stride; threads over columns. Launch: at most 528
  * blocks of 256. Holds: 32 to 40 registers, 128 bytes shared. Occupancy: registers; 75 to 100% of the warps.
- * Reads: one element a thread, coalesced, a row twice, again from the caches. Syncs: one barrier a row.
+ * Reads: one element per thread, coalesced, a row twice, again from the caches. Syncs: one barrier per row.
  * Fusion: wider loads; with add_partials. */
 template <typename T, NormKind KIND>
 __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_backward_any(const BackwardRows<T> b) {

@@ -6,10 +6,10 @@
 #include "kernels/cuda/reduce.cuh"
 
 /* Rows of a view to rows of another. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 30 registers, no shared memory. Occupancy: none, all warps fit. Reads: 16
- * bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with what reads the
- * copy, as the fused form does by strides. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 30 registers, no shared memory. Occupancy: not limited: all warps
+ * fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with
+ * what reads the copy, as the fused form does by strides. */
 template <class T, int N>
 static __global__ void copy_rows(const T *from, int64_t from_stride, int64_t count, int64_t width, T *to,
                                  int64_t to_stride) {
@@ -54,10 +54,10 @@ static Status scatter(Ctx *ctx, Tensor dense, Tensor view) {
 }
 
 /* One warp for each row. */
-/* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 a multiprocessor.
- * Holds: 30 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps. Reads: 16 bytes
- * a load, coalesced; one element where rows are not aligned. Syncs: shuffles alone. Fusion: all steps of a
- * row into norm_rows of the fused form. */
+/* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 per
+ * multiprocessor. Holds: 30 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps.
+ * Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: warp shuffles only.
+ * Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void row_mean(const T *x, int64_t rows, int64_t width, float *mean) {
     for (int64_t row = thread_index() / 32; row < rows; row += thread_count() / 32) {
@@ -74,10 +74,10 @@ static __global__ void row_mean(const T *x, int64_t rows, int64_t width, float *
 }
 
 /* mean = mean(x * y). One warp for each row. */
-/* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 a multiprocessor.
- * Holds: 32 to 38 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps. Reads: 16 bytes
- * a load, coalesced; one element where rows are not aligned. Syncs: shuffles alone. Fusion: all steps of a
- * row into norm_rows of the fused form. */
+/* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 per
+ * multiprocessor. Holds: 32 to 38 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
+ * Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: warp shuffles only.
+ * Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void row_mean_product(const T *x, const T *y, int64_t rows, int64_t width, float *mean) {
     for (int64_t row = thread_index() / 32; row < rows; row += thread_count() / 32) {
@@ -95,10 +95,10 @@ static __global__ void row_mean_product(const T *x, const T *y, int64_t rows, in
 }
 
 /* rstd = 1 / sqrt(mean((r - mean)^2) + eps). One warp for each row. */
-/* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 a multiprocessor.
- * Holds: 32 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps. Reads: 16 bytes
- * a load, coalesced; one element where rows are not aligned. Syncs: shuffles alone. Fusion: all steps of a
- * row into norm_rows of the fused form. */
+/* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 per
+ * multiprocessor. Holds: 32 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps.
+ * Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: warp shuffles only.
+ * Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void row_rstd(const T *r, const float *mean, int64_t rows, int64_t width, float eps,
                                 float *rstd) {
@@ -116,10 +116,10 @@ static __global__ void row_rstd(const T *r, const float *mean, int64_t rows, int
 }
 
 /* rstd = 1 / sqrt(mean(r^2) + eps). One warp for each row. */
-/* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 a multiprocessor.
- * Holds: 30 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps. Reads: 16 bytes
- * a load, coalesced; one element where rows are not aligned. Syncs: shuffles alone. Fusion: all steps of a
- * row into norm_rows of the fused form. */
+/* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 per
+ * multiprocessor. Holds: 30 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps.
+ * Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: warp shuffles only.
+ * Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void row_root(const T *r, int64_t rows, int64_t width, float eps, float *rstd) {
     for (int64_t row = thread_index() / 32; row < rows; row += thread_count() / 32) {
@@ -136,10 +136,10 @@ static __global__ void row_root(const T *r, int64_t rows, int64_t width, float e
 }
 
 /* n = r * rstd */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all steps of a row
- * into norm_rows of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void divide_by_root(const T *r, const float *rstd, int64_t count, int64_t width, float *n) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -152,10 +152,10 @@ static __global__ void divide_by_root(const T *r, const float *rstd, int64_t cou
 }
 
 /* y = n * weight */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all steps of a row
- * into norm_rows of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void scale(const float *n, const T *weight, int64_t count, int64_t width, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -169,10 +169,10 @@ static __global__ void scale(const float *n, const T *weight, int64_t count, int
 }
 
 /* n = (r - mean) * rstd */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all steps of a row
- * into norm_rows of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void normalize(const T *r, const float *mean, const float *rstd, int64_t count,
                                  int64_t width, float *n) {
@@ -187,10 +187,10 @@ static __global__ void normalize(const T *r, const float *mean, const float *rst
 }
 
 /* y = n * weight + bias */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all steps of a row
- * into norm_rows of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void scale_and_shift(const float *n, const T *weight, const T *bias, int64_t count,
                                        int64_t width, T *y) {
@@ -252,10 +252,10 @@ static Status rms_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tenso
 }
 
 /* Whole samples of x are kept, or none of their elements; y may be x. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 28 to 34 registers, no shared memory. Occupancy: registers; 75 to 100% of the
- * warps. Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all
- * steps of a row into norm_rows of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 28 to 34 registers, no shared memory. Occupancy: registers; 75 to
+ * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
+ * none. Fusion: all steps of a row into norm_rows of the fused form. */
 template <class T, int N>
 static __global__ void drop_samples(const SkipMask mask, const T *x, int64_t count, int64_t width, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -315,10 +315,10 @@ SLOT(NORM, FORWARD, CUDA, NAIVE, F32, norm_forward_cuda_naive<float>);
 SLOT(NORM, FORWARD, CUDA, NAIVE, BF16, norm_forward_cuda_naive<bf16>);
 
 /* y = x * n */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 16 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all steps of a row
- * into norm_rows_backward of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 16 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all steps of a row into norm_rows_backward of the fused form. */
 template <class T, int N>
 static __global__ void multiply(const T *x, const float *n, int64_t count, float *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -332,10 +332,10 @@ static __global__ void multiply(const T *x, const float *n, int64_t count, float
 }
 
 /* g = dy * weight, each row by the same weights */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all steps of a row
- * into norm_rows_backward of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all steps of a row into norm_rows_backward of the fused form. */
 template <class T, int N>
 static __global__ void multiply_rows(const T *dy, const T *weight, int64_t count, int64_t width, float *g) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -353,10 +353,10 @@ struct Statistics { // (rows) each; g_mean: NULL for RMS
 };
 
 /* dr = (or +=) rstd * (g - mean(g) - n * mean(g * n)) */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 22 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: all steps of a row
- * into norm_rows_backward of the fused form. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 22 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: all steps of a row into norm_rows_backward of the fused form. */
 template <class T, int N>
 static __global__ void input_gradient(const float *n, const float *g, Statistics s, int64_t count,
                                       int64_t width, bool accumulate, T *dr) {

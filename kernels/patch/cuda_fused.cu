@@ -13,8 +13,8 @@ constexpr int THREADS = 128;
  * or token plus position. Floor: read the bytes, write x and y. */
 /* Anatomy. Parallel: over rows of x, a block each. Launch: batch x rows blocks of 128. Holds: 30 to 40
  * registers, no shared memory. Occupancy: registers; 75 to 100% of the warps. Reads: pixels a byte each, by
- * rows of the picture; bias and positions 16 bytes a load. Syncs: none. Fusion: with the product, whose tiles
- * would unfold pixels themselves. */
+ * rows of the picture; bias and positions 16 bytes per load. Syncs: none. Fusion: with the product, whose
+ * tiles would unfold pixels themselves. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
     begin_rows(const uint8_t *pixels, const PixelScale scale, const PatchSizes s, const T *bias,
@@ -63,9 +63,9 @@ Status forward(Ctx *ctx, const PatchForward *p) {
 
 /* sums = sum over pictures of dy, dposition += sums: N of the T*C columns per thread. Floor: read dy. */
 /* Anatomy. Parallel: over packs of a picture's dy; a thread sums over pictures. Launch: count / (128 packs)
- * blocks of 128. Holds: 32 registers, no shared memory. Occupancy: none, all warps fit. Reads: 16 bytes a
- * load, coalesced, 8 pictures on their way; one element where rows are not aligned. Syncs: none. Fusion: with
- * the sums of bias and token, two further launches. */
+ * blocks of 128. Holds: 32 registers, no shared memory. Occupancy: not limited: all warps fit. Reads: 16
+ * bytes per load, coalesced, 8 pictures in flight; one element where rows are not aligned. Syncs: none.
+ * Fusion: with the sums of bias and token, two further launches. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
     sum_pictures(const T *dy, int64_t batch, int64_t count, float *sums, float *dposition) {

@@ -4,10 +4,10 @@
 #include "kernels/patch/cuda.cuh"
 
 /* values = normalized pixels, in the same order. */
-/* Anatomy. Parallel: over packs of pixels, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: none, all warps fit. Reads:
- * one byte at a time, neighbours by neighbouring threads. Syncs: none. Fusion: with unfold, as the fused form
- * does. */
+/* Anatomy. Parallel: over packs of pixels, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: one byte at a time, neighbours by neighbouring threads. Syncs: none. Fusion: with unfold,
+ * as the fused form does. */
 template <class T, int N>
 static __global__ void normalize(const uint8_t *pixels, PixelScale scale, int64_t count, int64_t channels,
                                  T *values) {
@@ -23,10 +23,10 @@ static __global__ void normalize(const uint8_t *pixels, PixelScale scale, int64_
 }
 
 /* x (B, T, channels*P*P) = unfolded values (B, H, W, channels). */
-/* Anatomy. Parallel: over elements of x, one a thread and turn. Launch: grid stride, at most 32 blocks of 256
- * a multiprocessor. Holds: 30 registers, no shared memory. Occupancy: none, all warps fit. Reads: one element
- * a thread, a row of a patch apart from the next. Syncs: none. Fusion: with normalize, as the fused form
- * does. */
+/* Anatomy. Parallel: over elements of x, one per thread and iteration. Launch: grid stride, at most 32 blocks
+ * of 256 per multiprocessor. Holds: 30 registers, no shared memory. Occupancy: not limited: all warps fit.
+ * Reads: one element per thread, a row of a patch apart from the next. Syncs: none. Fusion: with normalize,
+ * as the fused form does. */
 template <class T>
 static __global__ void unfold(const T *values, const PatchSizes s, int64_t count, T *x) {
     for (int64_t i = thread_index(); i < count; i += thread_count()) {
@@ -37,10 +37,10 @@ static __global__ void unfold(const T *values, const PatchSizes s, int64_t count
 }
 
 /* y[b,t] += added[t] for `rows` rows starting at `first`; with `period` 1, added is one row for all. */
-/* Anatomy. Parallel: over packs of elements, one a thread and turn. Launch: grid stride, at most 32 blocks of
- * 256 a multiprocessor. Holds: 28 to 36 registers, no shared memory. Occupancy: registers; 75 to 100% of the
- * warps. Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion:
- * bias, token and position in one pass, as the fused form does. */
+/* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
+ * blocks of 256 per multiprocessor. Holds: 28 to 36 registers, no shared memory. Occupancy: registers; 75 to
+ * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
+ * none. Fusion: bias, token and position in one pass, as the fused form does. */
 template <class T, int N>
 static __global__ void add_rows(const T *added, int64_t period, const PatchSizes s, int64_t first,
                                 int64_t rows, int64_t count, T *y) {

@@ -4,9 +4,9 @@
 
 /* The mean of the first `counted` of `rows` rows: one or all. */
 /* Anatomy. Parallel: over packs of y; a thread sums its column down the rows. Launch: grid stride, at most 32
- * blocks of 256 a multiprocessor. Holds: 28 to 32 registers, no shared memory. Occupancy: none, all warps
- * fit. Reads: 16 bytes a load, coalesced, 4 rows on their way; one element where rows are not aligned. Syncs:
- * none. Fusion: with the classifier, its one reader. */
+ * blocks of 256 per multiprocessor. Holds: 28 to 32 registers, no shared memory. Occupancy: not limited: all
+ * warps fit. Reads: 16 bytes per load, coalesced, 4 rows in flight; one element where rows are not aligned.
+ * Syncs: none. Fusion: with the classifier, its one reader. */
 template <class T, int N>
 static __global__ void mean_rows(const T *x, int64_t counted, int64_t rows, int64_t count, int64_t width,
                                  T *y) {
@@ -27,10 +27,10 @@ static __global__ void mean_rows(const T *x, int64_t counted, int64_t rows, int6
     }
 }
 
-/* Anatomy. Parallel: over packs of dx, one a thread and turn. Launch: grid stride, at most 32 blocks of 256 a
- * multiprocessor. Holds: 28 to 40 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
- * Reads: 16 bytes a load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with the
- * backward pass of the norm before it. */
+/* Anatomy. Parallel: over packs of dx, one per thread and iteration. Launch: grid stride, at most 32 blocks
+ * of 256 per multiprocessor. Holds: 28 to 40 registers, no shared memory. Occupancy: registers; 75 to 100% of
+ * the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: with the backward pass of the norm before it. */
 template <class T, int N>
 static __global__ void spread_rows(const T *dy, int64_t counted, int64_t rows, int64_t count, int64_t width,
                                    T *dx) {

@@ -354,7 +354,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
 
 /* Anatomy. Parallel: over ids, 4 a thread and turn. Launch: one block of 512. Holds: 64 registers, the row's
  * weights in shared memory where they fit, some spill. Occupancy: one block: its latency counts. Reads: 16
- * bytes a load, coalesced, once; then the weights in shared memory. Syncs: barriers of the block, about ten
+ * bytes per load, coalesced, once; then the weights in shared memory. Syncs: barriers of the block, about ten
  * rounds of sums. Fusion: with head_kernel, by its last block to finish. */
 __global__ void __launch_bounds__(THREADS) draw_alone(const __grid_constant__ Draw d) {
     extern __shared__ int4 weights[];
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(THREADS) draw_alone(const __grid_constant__ Dr
 
 /* Anatomy. Parallel: over ids, an eighth of the row a block, 4 a thread and turn. Launch: one cluster of 8
  * blocks of 512. Holds: 62 registers, the share's weights in shared memory where they fit. Occupancy: one
- * cluster: its latency counts. Reads: 16 bytes a load, coalesced, once; then the weights in shared memory.
+ * cluster: its latency counts. Reads: 16 bytes per load, coalesced, once; then the weights in shared memory.
  * Syncs: barriers of the cluster, about ten rounds of sums. Fusion: with head_kernel, by its last blocks to
  * finish. */
 __global__ void __launch_bounds__(THREADS) draw_together(const __grid_constant__ Draw d) {
