@@ -8,7 +8,7 @@ static int64_t batch_of(const AttentionForward *a) {
 static int64_t queries_of(const AttentionForward *a) {
     return a->q.shape.d[1];
 }
-/* Rows of the cache that take part, or of k. */
+/* The number of keys: of the cache, including the new ones, or of k. */
 static int64_t keys_of(const AttentionForward *a) {
     return (tensor_empty(a->cache_k) ? 0 : a->past) + a->k.shape.d[1];
 }
@@ -25,8 +25,8 @@ static Status check_heads(const AttentionForward *a) {
                       "the width of q is a multiple of heads");
 }
 
-/* (B, heads, T, S). On a GPU rows lie a multiple of 16 bytes apart, as wide accesses and the library's fast
- * products ask for. */
+/* (B, heads, T, S). On a GPU the row stride is a multiple of 16 bytes, as vector accesses and fast cuBLAS
+ * kernels require. */
 static Status take_probabilities(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     int64_t keys = keys_of(a), pitch = keys, step = 16 / (int64_t)dtype_size(a->q.dtype);
     if (ctx->device->backend == BACKEND_CUDA) pitch = (keys + step - 1) / step * step;
@@ -100,8 +100,8 @@ static Status check_forward(const Ctx *ctx, const AttentionForward *a) {
     return check_cache(ctx, a, kv_width);
 }
 
-/* Pairs of a query and a key that may see each other, for one head of one batch row. Key lengths are on the
- * device and are not looked at. */
+/* The number of visible query-key pairs for one head of one batch row. Key lengths are in device memory, so
+ * they are ignored here. */
 static double visible_pairs(const AttentionForward *a) {
     double queries = (double)queries_of(a), keys = (double)keys_of(a), offset = keys - queries;
     if (!a->causal) return queries * keys;
@@ -110,12 +110,12 @@ static double visible_pairs(const AttentionForward *a) {
     return first >= queries ? 0 : (queries - first) * (first + offset + 1 + keys) / 2;
 }
 
-/* Each product of the (T, S) kind, over all heads. */
+/* FLOPs of one (T, S) product over all heads. */
 static double product_flops(const AttentionForward *a) {
     return 2 * (double)batch_of(a) * (double)tensor_width(a->q) * visible_pairs(a);
 }
 
-/* A pair's turn is 6 operations; its angle serves all heads. */
+/* Rotating a pair takes 6 operations; its angle is computed once for all heads. */
 static double rotary_flops(const AttentionForward *a) {
     return rotary(a) ? 3 * (double)(tensor_count(a->q) + tensor_count(a->k)) : 0;
 }
@@ -128,7 +128,7 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     size_t bytes = tensor_bytes(a->q) + tensor_bytes(a->y) + tensor_bytes(a->lse);
     if (tensor_empty(a->cache_k))
         bytes += tensor_bytes(a->k) + tensor_bytes(a->v);
-    else /* the new rows are read and written, those of the past read */
+    else /* new rows are read and written, cached rows are read */
         bytes += 4 * tensor_bytes(a->k) +
                  2 * (size_t)(batch * a->past * tensor_width(a->k)) * dtype_size(a->q.dtype);
     if (rotary(a)) bytes += tensor_bytes(a->q) + tensor_bytes(a->k) + tensor_bytes(a->frequencies);
@@ -164,7 +164,8 @@ Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
     TRY(check_view("attention", "dv", b->dv, type, kv_rows, kv_width));
     if (batch == 0) return OK;
     size_t bytes = 4 * tensor_bytes(a->q) + 4 * tensor_bytes(a->k) + tensor_bytes(a->lse);
-    /* Four products: dP, dV, dQ, dK. The fused form computes the scores once more, which naive has kept. */
+    /* Four products: dP, dV, dQ, dK. The fused form also recomputes the scores, which the naive form has
+     * saved. */
     const double needed = 4 * product_flops(a) + rotary_flops(a);
     const bool again = op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_FUSED;
     Call call = {

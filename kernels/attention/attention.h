@@ -43,27 +43,27 @@ __BEGIN_DECLS
 
 enum { ATTENTION_FEW = 4, ATTENTION_WIDTH = 256 };
 
-/* q, k, v, y and the caches have one dtype. A view's rows lie `stride` apart: q, k and v may be columns of
- * one packed projection. */
+/* q, k, v, y and the caches have the same dtype. Rows of a view are `stride` elements apart: q, k and v may
+ * be columns of one packed projection. */
 typedef struct {
     Tensor q;           // (B, T, heads*D) view; rotary: also written
     Tensor k, v;        // (B, S, kv_heads*D) views; rotary: T = S, and k is also written
     Tensor key_lengths; // (B) i32, device memory; empty: all keys count
-    Tensor starts;      // (B, T) i32, device memory, rising along a row, each at most its own t; empty: 0.
-                        // Only causal, with T = S, and without key lengths or a cache
+    Tensor starts;      // (B, T) i32, device memory, nondecreasing along a row, each at most its own t;
+                        // empty: 0. Only causal, with T = S, and without key lengths or a cache
     Tensor y;           // (B, T, heads*D)
     int64_t heads, kv_heads;
     bool causal;
     double scale;       // 1/sqrt(D)
     Tensor frequencies; // (D/2) fp32: rotary positions; empty: none
-    Dropout dropout;    // of p, in training only; the mask's row is (b * heads + h) * T + i, its column j
+    Dropout dropout;    // of p, in training only; the mask's row is (b * heads + h) * T + i, its column is j
     Tensor cache_k, cache_v; // (B, capacity, kv_heads*D); empty: no cache
     int64_t past;            // rows already in the cache
     Tensor past_on_device;   // (1) i32, or empty: with T <= ATTENTION_FEW and D <= ATTENTION_WIDTH the fused
-                             // CUDA form reads past here instead, so that captured work can go on; the
-                             // caller has checked that it is at most capacity - T
+                             // CUDA form reads past here, so that a captured graph stays valid; the caller
+                             // has checked that it is at most capacity - T
     Tensor lse;              // (B, heads, T) fp32; empty when not training
-    Tensor probabilities;    // (B, heads, T, S), of the naive form when training
+    Tensor probabilities;    // (B, heads, T, S), saved by the naive form in training
 } AttentionForward;
 
 typedef struct {
@@ -72,7 +72,7 @@ typedef struct {
     Tensor dq, dk, dv; // views shaped as q, k, v; written
 } AttentionBackward;
 
-/* y, and when training lse and probabilities, are taken from `saved`; y only where it is empty. */
+/* Where they are empty, y, and in training lse and probabilities, are allocated from `saved`. */
 CHECKED Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved);
 CHECKED Status attention_backward(Ctx *ctx, const AttentionBackward *a);
 

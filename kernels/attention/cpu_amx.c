@@ -7,15 +7,15 @@
 
 #include <immintrin.h>
 
-/* What a product's right side is made of: two elements of a column, one below the other. */
+/* The right operand of a product consists of pairs: two elements of a column, one below the other. */
 typedef uint32_t Pair;
 
 enum { SIDE = AMX_SIDE, DEPTH = AMX_DEPTH, BLOCK = QUERY_BLOCK, SQUARE = BLOCK * BLOCK };
 _Static_assert(QUERY_BLOCK == KEY_BLOCK && TILE_UNIT % DEPTH == 0, "operands are made of whole tiles");
 
-/* C (m, n) = A (m, k) B (k, n), or += with `accumulate`; A in rows, B in pairs (k / 2, n), strides in
- * elements of each. m, n and k are multiples of 32. The compiler does not know that tiles read and write
- * memory. */
+/* C (m, n) = A (m, k) B (k, n), or += with `accumulate`. A is row-major, B is in pairs (k / 2, n); strides
+ * count elements of each. m, n and k are multiples of 32. The asm clobbers memory because the compiler does
+ * not know that tiles access it. */
 static void product(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t a_stride, const Pair *b,
                     int64_t b_stride, float *c, int64_t c_stride, bool accumulate) {
     __asm__ volatile("" ::: "memory");
@@ -55,7 +55,7 @@ static void product(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t a_st
 
 /* ---- operands ---- */
 
-/* to (columns, rows) = from (rows, columns)^T, of words; both are multiples of 16. */
+/* to (columns, rows) = from (rows, columns)^T, in 4-byte words; both sizes are multiples of 16. */
 static void transpose_words(const void *from, int64_t rows, int64_t columns, void *to) {
     for (int64_t i = 0; i < rows; i += SIDE)
         for (int64_t c = 0; c < columns; c += SIDE)
@@ -63,7 +63,7 @@ static void transpose_words(const void *from, int64_t rows, int64_t columns, voi
                           rows);
 }
 
-/* to (BLOCK, padded) = from (rows, width), the rest zeroed. */
+/* to (BLOCK, padded) = from (rows, width), padded with zeros. */
 static void copy_rows(const bf16 *from, int64_t stride, int64_t rows, int64_t width, int64_t padded,
                       bf16 *to) {
     if (rows < BLOCK || width < padded) memset(to, 0, (size_t)(BLOCK * padded) * sizeof *to);
@@ -74,7 +74,7 @@ static __m512i zip(__m256i low, __m256i high) {
     return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
 }
 
-/* rows (BLOCK, padded) in pairs (BLOCK / 2, padded). */
+/* Packs rows (BLOCK, padded) into pairs (BLOCK / 2, padded). */
 static void pairs_of_rows(const bf16 *rows, int64_t padded, Pair *to) {
     for (int64_t i = 0; i < BLOCK; i += 2, to += padded)
         for (int64_t d = 0; d < padded; d += SIDE) {
@@ -88,7 +88,7 @@ static __m256i narrow(const float *x) {
     return (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x));
 }
 
-/* x (BLOCK, BLOCK), rounded to rows and to pairs. */
+/* Rounds x (BLOCK, BLOCK) to bf16. */
 static void rows_of_floats(const float *x, bf16 *to) {
     for (int64_t i = 0; i < SQUARE; i += SIDE) _mm256_storeu_si256((__m256i *)(to + i), narrow(x + i));
 }
@@ -104,7 +104,7 @@ static void write_row(const float *from, int64_t width, bf16 *to) {
     for (int64_t d = 0; d < width; d++) to[d].bits = bfloat16_from_float(from[d]);
 }
 
-/* scores (keys, queries) *= scale; the rows of keys that nobody sees become 0. */
+/* scores (keys, queries) *= scale; keys beyond the last become 0. */
 static void scale_scores(int64_t keys, float scale, float *scores) {
 #pragma omp simd
     for (int64_t i = 0; i < keys * BLOCK; i++) scores[i] *= scale;
@@ -179,9 +179,9 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
 
 /* ---- the backward pass ---- */
 
-/* Scratch of one thread. */
+/* Scratch of one thread in the backward pass. */
 typedef struct {
-    bf16 *keys, *values, *keys_across; // of all S, block by block: (keys, D), (keys, D), (D, keys)
+    bf16 *keys, *values, *keys_across; // of all S keys, block by block: (keys, D), (keys, D), (D, keys)
     float *dk, *dv;                    // (S, D), sums over all queries of the group
     bf16 *rows;                        // (queries, D)
     Pair *queries, *queries_across;    // (queries / 2, D) and (D / 2, queries)
@@ -193,7 +193,7 @@ typedef struct {
     float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
 } Backward;
 
-/* S, in whole blocks. */
+/* S, rounded up to whole blocks. */
 static int64_t padded_keys(const AttentionProblem *p) {
     return (p->keys + BLOCK - 1) / BLOCK * BLOCK;
 }
@@ -222,7 +222,7 @@ static Backward backward_scratch(const AttentionProblem *p, float *scratch) {
                       .pairs = carve_pairs(&scratch, SQUARE / 2)};
 }
 
-/* Both operands that a block of queries, or of dy, is. */
+/* Packs a block of queries, or of dy, into both operand formats. */
 static void pack_queries(const AttentionProblem *p, Tensor t, int64_t row, int64_t h, int64_t count,
                          const Backward *s, Pair *pairs, Pair *across) {
     copy_rows(row_of(t, row, h, p->size), t.stride, count, p->size, p->padded, s->rows);
@@ -244,7 +244,7 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
     const int64_t count = p->queries - first < BLOCK ? p->queries - first : BLOCK;
     const float *lse = float_row(a->lse, b * p->heads + h) + first;
     for (int64_t i = 0; i < BLOCK; i++) {
-        /* Where a query sees nothing, or is none, exp(score - inf) = 0 leaves no trace. */
+        /* For a query that sees no key, and for padding, exp(score - inf) = 0 makes every weight 0. */
         s->lse[i] = i < count && lse[i] != -INFINITY ? lse[i] : INFINITY;
         s->delta[i] =
             i < count ? dot(row_of(g->dy, row + i, h, size), row_of(a->y, row + i, h, size), size) : 0;

@@ -1,8 +1,8 @@
-/* attention, blocked over queries and keys with the softmax rescaled on the way (Dao et al. 2022, algorithms
- * 1 and 4): nothing of size T x S is stored. Scores are held transposed, (keys, queries): a block's softmax
- * then runs along vectors of queries, without sums across a vector. A block of queries, or of one key/value
- * head in the backward pass, is one thread's work from beginning to end: the bits do not depend on the
- * threads. Tiles are fp32, whatever is stored, but where there is AMX (cpu_amx.h). */
+/* attention, blocked over queries and keys with an online softmax (Dao et al. 2022, algorithms 1 and 4):
+ * nothing of size T x S is stored. Scores are stored transposed, (keys, queries), so that a block's softmax
+ * runs along vectors of queries and needs no horizontal sums. One thread computes a whole block of queries,
+ * or in the backward pass a whole key/value head, so the result does not depend on the number of threads.
+ * Tiles are fp32 for every dtype, except with AMX (cpu_amx.h). */
 #include "kernels/attention/cpu_amx.h"
 #include "kernels/attention/cpu_blocks.h"
 #include "kernels/device/amx.h"
@@ -10,9 +10,12 @@
 
 #include <omp.h>
 
-enum { FEW_QUERIES = 4 }; // up to here a block would be mostly empty: each query walks its keys alone
+enum {
+    FEW_QUERIES = 4
+};  // with at most this many a block would be mostly empty: each query runs over its
+    // keys alone
 
-/* Row i of batch row b of a (B, T, heads*D) tensor, from the first column of head h on. */
+/* Row i of batch row b of a (B, T, heads*D) tensor, at the first column of head h. */
 static stored *query_row(const AttentionProblem *p, Tensor t, int64_t b, int64_t h, int64_t i) {
     return stored_row(t, b * p->queries + i) + h * p->size;
 }
@@ -21,7 +24,7 @@ static stored *key_row(const AttentionProblem *p, Tensor t, int64_t b, int64_t k
     return stored_row(t, b * p->key_rows + j) + kv_head * p->size;
 }
 
-/* to (width, QUERY_BLOCK) = scale * from (rows, width)^T, the columns from `rows` zeroed. */
+/* to (width, QUERY_BLOCK) = scale * from (rows, width)^T; columns from `rows` on become zero. */
 static void transpose(const stored *from, int64_t stride, int64_t rows, int64_t width, float scale,
                       float *to) {
     for (int64_t i = 0; i < rows; i++)
@@ -31,7 +34,7 @@ static void transpose(const stored *from, int64_t stride, int64_t rows, int64_t 
         memset(to + d * QUERY_BLOCK + rows, 0, (size_t)(QUERY_BLOCK - rows) * sizeof *to);
 }
 
-/* to (rows, padded) = from (rows, width), the columns from `width` zeroed. */
+/* to (rows, padded) = from (rows, width); columns from `width` on become zero. */
 static void pack(const stored *from, int64_t stride, int64_t rows, int64_t width, float *to, int64_t padded) {
     for (int64_t i = 0; i < rows; i++) {
 #pragma omp simd
@@ -40,13 +43,13 @@ static void pack(const stored *from, int64_t stride, int64_t rows, int64_t width
     }
 }
 
-/* Rows of fp32. */
+/* A view of fp32 rows. */
 typedef struct {
     const float *data;
     int64_t stride;
 } Rows;
 
-/* Those of fp32 and whole tiles as they lie; others in `packed`. */
+/* Rows of fp32 in whole tiles are used in place; others are copied to `packed`. */
 static Rows rows_of(const AttentionProblem *p, const stored *from, int64_t stride, int64_t rows,
                     float *packed) {
     if (STORED_DTYPE == F32 && p->size == p->padded) return (Rows){(const void *)from, stride};
@@ -63,7 +66,7 @@ static int64_t forward_floats(const AttentionProblem *p) {
     return QUERY_BLOCK * (p->size + KEY_BLOCK + 2 * p->padded);
 }
 
-/* Queries [first, first + QUERY_BLOCK) of head h in batch row b. */
+/* Computes queries [first, first + QUERY_BLOCK) of head h in batch row b. */
 static void forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t first, float *scratch) {
     const AttentionForward *a = p->a;
     int64_t count = p->queries - first < QUERY_BLOCK ? p->queries - first : QUERY_BLOCK, kv = h / p->group;
@@ -112,7 +115,8 @@ static int64_t query_floats(const AttentionProblem *p) {
     return p->keys + p->size;
 }
 
-/* One query against all its keys, as decoding does: keys and values pass once, scores (S) stay in cache. */
+/* Computes one query against all its keys, as in decoding: each key and value is read once, and the scores
+ * (S) stay in cache. */
 static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, float *scratch) {
     const AttentionForward *a = p->a;
     float *scores = carve(&scratch, p->keys), *y = carve(&scratch, p->size);
@@ -141,7 +145,7 @@ static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64
     if (!tensor_empty(a->lse)) float_row(a->lse, b * p->heads + h)[i] = maximum + logf(sum);
 }
 
-/* The heads of one row of x, turned by the angles whose cosines and sines these are. */
+/* Rotates every head of one row of x by the angles whose cosines and sines are given. */
 static void rotate_row(stored *x, int64_t width, const float *cosines, const float *sines, int64_t half) {
     for (int64_t first = 0; first < width; first += 2 * half) {
         stored *low = x + first, *high = low + half;
@@ -154,8 +158,8 @@ static void rotate_row(stored *x, int64_t width, const float *cosines, const flo
     }
 }
 
-/* Turns q and k (or back their gradients) once, rather than keys anew for every block of queries; a row's
- * cosines and sines serve all of its heads. */
+/* Rotates q and k in place, or rotates their gradients back, so that keys are not rotated again for every
+ * block of queries. All heads of a row share its cosines and sines. */
 static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, float sign) {
     if (tensor_empty(a->frequencies)) return OK;
     const int64_t half = tensor_width(a->frequencies), rows = q.shape.d[1];
@@ -208,7 +212,8 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
         }
     }
     PRIMITIVE (ctx, "flash attention", ATTENTION, torch_none(), &a->lse) {
-        /* The last blocks see the most keys: they go first, so that no thread is left alone with one. */
+        /* The last blocks see the most keys. They run first, so that no thread is left with a long block at
+         * the end. */
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(dynamic)
         for (int64_t item = 0; item < pairs * blocks; item++) {
             int64_t block = blocks - 1 - item / pairs, b = item % pairs / p.heads, h = item % p.heads;
@@ -254,7 +259,7 @@ static Backward backward_scratch(const AttentionProblem *p, float *scratch) {
                       .dv = carve(&scratch, p->keys * p->padded)};
 }
 
-/* A block of queries of head h: writes its dq and adds to dk and dv. */
+/* Processes a block of queries of head h: writes its dq and adds to dk and dv. */
 static void backward_block(const AttentionProblem *p, const AttentionBackward *g, int64_t b, int64_t h,
                            int64_t first, const Backward *s) {
     const AttentionForward *a = p->a;
@@ -266,7 +271,7 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
     transpose(dy, g->dy.stride, count, p->size, 1, s->dy_across);
     const float *lse = float_row(a->lse, b * p->heads + h) + first;
     for (int64_t i = 0; i < QUERY_BLOCK; i++) {
-        /* Where a query sees nothing, or is none, exp(score - inf) = 0 leaves no trace. */
+        /* For a query that sees no key, and for padding, exp(score - inf) = 0 makes every weight 0. */
         s->lse[i] = i < count && lse[i] != -INFINITY ? lse[i] : INFINITY;
         s->delta[i] = i < count ? dot(query_row(p, g->dy, b, h, first + i),
                                       query_row(p, a->y, b, h, first + i), p->size)
@@ -297,7 +302,7 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
         write_row(s->dq + i * p->padded, p->size, query_row(p, g->dq, b, h, first + i));
 }
 
-/* All that one key/value head takes part in. */
+/* Computes all gradients of one key/value head. */
 static void backward_head(const AttentionProblem *p, const AttentionBackward *g, int64_t b, int64_t kv,
                           float *scratch) {
     const Backward s = backward_scratch(p, scratch);

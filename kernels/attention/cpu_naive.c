@@ -16,13 +16,13 @@ static Sizes sizes_of(const AttentionForward *a) {
                    a->heads,        a->kv_heads,     a->q.shape.d[2] / a->heads};
 }
 
-/* Of the document of row t of batch row b. */
+/* The first position of the document that contains row t of batch row b. */
 static int64_t start_of(const AttentionForward *a, int64_t b, int64_t t) {
     return tensor_empty(a->starts) ? 0 : ((const int32_t *)a->starts.data)[b * a->q.shape.d[1] + t];
 }
 
-/* Turns the pairs of every head of x (B, T, heads*D), row t of a batch row by the angles of position past +
- * t, or t in its document, or by their opposites. */
+/* Rotates the pairs of every head of x (B, T, heads*D). The angles are those of position past + t, or of t
+ * within its document; `back` negates them. */
 static void rotate(const Ctx *ctx, const AttentionForward *a, Tensor x, bool back) {
     int64_t half = tensor_width(a->frequencies), rows = x.shape.d[1];
     const real *frequency = a->frequencies.data;
@@ -46,7 +46,7 @@ static void append(const Ctx *ctx, Tensor x, int64_t past, Tensor cache) {
                (size_t)width * sizeof(stored));
 }
 
-/* (B, rows of x, heads*D) -> (B, heads, rows of split, D); a cache has more rows than take part. */
+/* (B, rows of x, heads*D) -> (B, heads, rows of split, D); a cache may have more rows than split. */
 static void split_heads(const Ctx *ctx, Tensor x, Tensor split) {
     int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
     EACH (ctx, head, split.shape.d[0] * heads, rows * size) {
@@ -72,8 +72,8 @@ static Status take_heads(Ctx *ctx, const char *name, Dtype dtype, int64_t batch,
     return take(ctx, ARENA_SCRATCH, name, dtype, shape4(batch, heads, rows, size), split);
 }
 
-/* The query heads that share a key head lie one behind the other, so their rows make one taller matrix:
- * every product has kv_heads * B batches, of (group * T, D), (S, D) and (group * T, S) matrices. */
+/* The query heads that share a key head are adjacent, so their rows form one taller matrix: every product has
+ * kv_heads * B batches, of (group * T, D), (S, D) and (group * T, S) matrices. */
 static Gemm batched(Gemm g, const Sizes *s) {
     g.batch = s->batch * s->kv_heads;
     g.a_step = g.m * g.k;
@@ -133,7 +133,7 @@ static void row_max(const Ctx *ctx, const stored *scores, int64_t rows, int64_t 
     }
 }
 
-/* A row that sees nothing has the maximum -inf, and gets zeros. */
+/* A row that sees no key has the maximum -inf and gets zeros. */
 static void exponentials(const Ctx *ctx, const real *max, int64_t rows, int64_t width, stored *scores) {
     EACH (ctx, i, rows, width)
 #pragma omp simd
@@ -157,7 +157,9 @@ static void divide(const Ctx *ctx, const real *sum, int64_t rows, int64_t width,
 }
 
 static void log_sum(const real *max, const real *sum, int64_t rows, real *lse) {
-    for (int64_t i = 0; i < rows; i++) lse[i] = max[i] + log(sum[i]); /* -inf + log 0 where nothing is seen */
+    for (int64_t i = 0; i < rows; i++)
+        lse[i] = max[i] + log(sum[i]); /* -inf + log 0 for rows that see no
+                                                                       * key */
 }
 
 static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, stored *p) {
@@ -184,7 +186,7 @@ static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, store
     return OK;
 }
 
-/* With dropout, *p becomes a tensor of its own: what was normalized stays for the backward pass. */
+/* With dropout, *p becomes a new tensor: the probabilities before dropout stay for the backward pass. */
 static Status drop_probabilities(Ctx *ctx, const AttentionForward *a, Tensor *p) {
     if (!dropout_on(&a->dropout)) return OK;
     Tensor whole = *p;

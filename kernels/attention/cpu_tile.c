@@ -1,10 +1,10 @@
 #include "kernels/attention/cpu_tile.h"
 
-/* Vectors of the last columns, where they are fewer. */
+/* Vectors in the last, narrower group of columns. */
 enum { REST_VECTORS = TILE_WIDTH > TILE_UNIT ? TILE_UNIT / LANES : TILE_VECTORS };
 _Static_assert(TILE_WIDTH == 2 * TILE_UNIT || TILE_UNIT % TILE_WIDTH == 0, "there is no other rest");
 
-/* `rows` and `vectors` are constants wherever this is inlined, so the sums live in registers. */
+/* `rows` and `vectors` are constants after inlining, so the sums stay in registers. */
 static inline __attribute__((always_inline)) void panel(const int rows, const int vectors, int64_t k,
                                                         TileView a, const float *b, int64_t ldb, float *c,
                                                         int64_t ldc, bool accumulate) {
@@ -27,7 +27,7 @@ static inline __attribute__((always_inline)) void panel(const int rows, const in
         for (int v = 0; v < vectors; v++) *(LanesView *)(c + i * ldc + v * LANES) = sum[i][v];
 }
 
-/* `vectors` columns of vectors. */
+/* Computes a group of `vectors` vectors of columns. */
 static inline __attribute__((always_inline)) void columns(const int vectors, int64_t m, int64_t k, TileView a,
                                                           const float *b, int64_t ldb, float *c, int64_t ldc,
                                                           bool accumulate) {

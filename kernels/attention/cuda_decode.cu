@@ -1,10 +1,9 @@
-/* Attention of a few queries to many keys, as decoding needs it: bound by reading k and v once. A block takes
- * one query of one head; LANES threads share a key, 8 columns each, and the block's groups of LANES go
- * through the keys side by side, UNROLL keys of each on the way at a time, every group with its own online
- * softmax. In the end the groups' results are merged in fixed order. Many keys are split among blocks; the
- * last of them to finish merges their results, in fixed order too (Dao, Haziza, Massa, Sizov 2023,
- * "Flash-Decoding"). New rows of k and v are read where the projection left them, and go to the cache on the
- * way: nobody reads them there in this launch. */
+/* Attention of a few queries to many keys, as in decoding: bound by reading k and v once. A block takes one
+ * query of one head. LANES threads share a key, 8 columns each. The block's groups of LANES run through the
+ * keys in parallel, each with UNROLL keys in flight and its own online softmax; then their results are merged
+ * in a fixed order. Many keys are split among blocks, and the last block to finish merges all results, also
+ * in a fixed order (Dao, Haziza, Massa, Sizov 2023, "Flash-Decoding"). New rows of k and v are read from the
+ * projection's output and appended to the cache; no block of this launch reads them from the cache. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/cuda/seen.cuh"
 
@@ -12,23 +11,23 @@ namespace attention {
 namespace {
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, UNROLL = 4, COLUMNS = 8;
-constexpr int SPLITS = 16, SPLIT_KEYS = 128; // most parts of the keys, and the least keys of a part
+constexpr int SPLITS = 16, SPLIT_KEYS = 128; // most parts of the keys, and fewest keys of a part
 
-/* Rows that are not in the cache yet, in which a Problem's k and v then lie; count = 0 without a cache. */
+/* Rows of the Problem's k and v that are not yet in the cache; count = 0 without a cache. */
 struct Fresh {
     Rows k, v;
     int count;
     const int *past; // device memory: rows in the cache; NULL: keys - count
 };
 
-/* Where the blocks that share a query's keys leave what they have seen. */
+/* Where the blocks that share a query's keys store their partial results. */
 struct Splits {
     int most;
-    float *partials; // (queries of all heads, most, D + 2): y not yet divided, maximum, sum
-    int *tickets;    // (queries of all heads) zero before and after
+    float *partials; // (queries of all heads, most, D + 2): unnormalized y, maximum, sum
+    int *tickets;    // (queries of all heads), zero before and after
 };
 
-/* The new rows of one key/value head to the cache. */
+/* Appends the new rows of one key/value head to the cache. */
 template <class T>
 __device__ inline void append(const Problem &p, const Fresh &fresh, const HeadTile &mine, int past) {
     const int head = mine.head / p.group;
@@ -42,7 +41,7 @@ __device__ inline void append(const Problem &p, const Fresh &fresh, const HeadTi
     }
 }
 
-/* Other blocks' results lie in the L2 cache, whatever an older line of L1 says. */
+/* Loads other blocks' results from L2, because L1 may hold a stale line. */
 struct FromShared {
     __device__ float operator()(const float *at) const { return *at; }
 };
@@ -50,7 +49,7 @@ struct FromL2 {
     __device__ float operator()(const float *at) const { return __ldcg(at); }
 };
 
-/* Merges a column of what `count` have seen: maxima and sums lie `step` floats apart, ys `y_step`. */
+/* Merges a column of `count` partial results: maxima and sums are `step` floats apart, ys `y_step`. */
 template <class Load>
 __device__ inline Seen<1> merge_all(Load load, const float *maxima, const float *sums, const float *ys,
                                     int count, int step, int y_step) {
@@ -76,7 +75,7 @@ __device__ inline void write(const Problem &p, const HeadTile &mine, const Seen<
             all.sum == 0.0f ? -INFINITY : (all.maximum + log2f(all.sum)) * LN_2;
 }
 
-/* Leaves the block's part; the last of `parts` blocks to do so merges all and writes. */
+/* Stores the block's partial result; the last of `parts` blocks merges all and writes y. */
 template <class T>
 __device__ inline void write_together(const Problem &p, const Splits &splits, const HeadTile &mine,
                                       const Seen<1> &part, int parts) {
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(THREADS)
     const int past = fresh.past ? *fresh.past : p.keys - fresh.count, keys = past + fresh.count;
     const int length = p.key_lengths ? max(0, min(p.key_lengths[mine.b], keys)) : keys;
     const int seen = p.causal ? max(0, min(length, mine.tile + keys - p.queries + 1)) : length;
-    /* This block's keys. How they are split depends on how many there are, and on nothing else. */
+    /* This block's keys. The split depends only on the number of keys. */
     const int share = max(SPLIT_KEYS, (seen + splits.most - 1) / splits.most);
     const int parts = max(1, (seen + share - 1) / share), part = int(blockIdx.y);
     if (part >= parts) return;
@@ -184,7 +183,7 @@ Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &spli
     return LAUNCH_EARLY(ctx, (decode_kernel<T, LANES>), blocks, THREADS, 0, p, fresh, splits);
 }
 
-/* As many parts as the longest row of keys can make and the device has room for. */
+/* Splits the keys into as many parts as the longest row allows and the device can run at once. */
 Status take_splits(Ctx *ctx, const Problem &p, int64_t longest, Splits *splits) {
     const int64_t rows = int64_t(p.queries) * p.heads * p.batch, room = cuda_device(ctx)->multiprocessors;
     int64_t most = divide_up(longest, SPLIT_KEYS);

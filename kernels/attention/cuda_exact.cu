@@ -1,9 +1,9 @@
 /* Flash attention by fused multiply-adds in fp32, for any dtype and any D: the path of fp32, and of bf16
  * heads too wide for the tensor cores' tiles. A block of 16 x 16 threads works on tiles of 64 queries by 64
  * keys: in a product of two tiles thread (y, x) owns rows 4 y to 4 y + 3. Scores sum over D in chunks of
- * COLUMNS; a block owns COLUMNS columns of its result, so heads wider than that recompute their scores once
- * for each chunk of columns. Forward: Dao 2023, algorithm 1. Backward: Dao et al. 2022, algorithm 4, with one
- * owner for each sum, as in cuda_tensor_backward.cu. */
+ * COLUMNS; a block owns COLUMNS columns of its result, so wider heads recompute their scores once per chunk
+ * of columns. Forward: Dao 2023, algorithm 1. Backward: Dao et al. 2022, algorithm 4, with one owner for each
+ * sum, as in cuda_tensor_backward.cu. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int TILE = 64, THREADS = 256, SCORES_PITCH = TILE + 4;
 
-/* Tiles of 64 rows in shared memory. The odd number of 16-byte vectors in a row spreads rows over the
- * banks. */
+/* Tiles of 64 rows in shared memory. A row has an odd number of 16-byte vectors, which avoids bank
+ * conflicts. */
 template <int COLUMNS>
 constexpr int PITCH = COLUMNS + 4;
 
@@ -24,8 +24,8 @@ __device__ inline int thread_y() {
     return int(threadIdx.x) / 16;
 }
 
-/* Rows [first, first + 64), columns [column, column + COLUMNS) as fp32; zero from row `end` and column
- * `width` on. Between barriers: the tile may still be in use before, and is not whole until after. */
+/* Loads rows [first, first + 64), columns [column, column + COLUMNS) as fp32, zero from row `end` and column
+ * `width` on. Needs a barrier before it, while the tile may still be in use, and one after it. */
 template <class T, int COLUMNS>
 __device__ inline void load_tile(float *tile, const T *from, const Rows &rows, int first, int end, int column,
                                  int width) {
@@ -42,7 +42,8 @@ __device__ inline void load_tile(float *tile, const T *from, const Rows &rows, i
     __syncthreads();
 }
 
-/* c[i][j] += a[4 y + i] . b[x + 16 j] over `columns` columns, and zeros to the next multiple of 4. */
+/* c[i][j] += a[4 y + i] . b[x + 16 j] over `columns` columns; up to the next multiple of 4 the tiles are
+ * zero. */
 template <int COLUMNS>
 __device__ inline void multiply_transposed(float (&c)[4][4], const float *a, const float *b, int columns) {
 #pragma unroll 4
@@ -62,8 +63,8 @@ __device__ inline void multiply_transposed(float (&c)[4][4], const float *a, con
     }
 }
 
-/* c[i] += sum over k of a[4 y + i, k] b[k], or of a[k, 4 y + i] b[k] where TRANSPOSED; c holds columns
- * 64 j + 4 x to 64 j + 4 x + 3 of b in its elements 4 j to 4 j + 3. */
+/* c[i] += sum over k of a[4 y + i, k] b[k], or of a[k, 4 y + i] b[k] if TRANSPOSED. Elements 4 j to 4 j + 3
+ * of c are columns 64 j + 4 x to 64 j + 4 x + 3 of b. */
 template <int COLUMNS, bool TRANSPOSED>
 __device__ inline void multiply(float (&c)[4][COLUMNS / 16], const float *a, const float *b) {
 #pragma unroll 2
@@ -90,7 +91,7 @@ __device__ inline void multiply(float (&c)[4][COLUMNS / 16], const float *a, con
     }
 }
 
-/* c = rows of a times rows of b, over all D columns: scores, or dy v^T. Leaves the last chunks in shared
+/* c = rows of a times rows of b, over all D columns: scores, or dy v^T. The last chunks stay in shared
  * memory. */
 template <class T, int COLUMNS>
 __device__ inline void score_tile(float (&c)[4][4], float *a, const T *a_from, const Rows &a_rows,
@@ -108,7 +109,7 @@ __device__ inline void score_tile(float (&c)[4][4], float *a, const T *a_from, c
     }
 }
 
-/* Thread (y, x)'s c of 4 rows to rows [first, end) of `to`, times `factor` of each row. */
+/* Writes thread (y, x)'s 4 rows of c, each times its `factor`, to rows [first, end) of `to`. */
 template <class T, int COLUMNS>
 __device__ inline void store_tile(const float (&c)[4][COLUMNS / 16], const float (&factor)[4], T *to,
                                   int64_t stride, int first, int end, int column, int width) {
@@ -124,7 +125,7 @@ __device__ inline void store_tile(const float (&c)[4][COLUMNS / 16], const float
     }
 }
 
-/* Sum or maximum over the 16 threads that share rows. */
+/* Reduces (sum or maximum) over the 16 threads that share rows. */
 template <class Combine>
 __device__ inline float row_reduce(float x, Combine combine) {
 #pragma unroll
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
                 new_maximum = fmaxf(new_maximum, s[i][j]);
             }
             new_maximum = row_reduce(new_maximum, Max());
-            // a row that has seen nothing yet has maximum -inf, and all its exponentials must be 0
+            // a row that has seen no key has maximum -inf, and all its exponentials must be 0
             const float base = new_maximum == -INFINITY ? 0.0f : new_maximum;
             const float correction = exp2f(maximum[i] - base);
             maximum[i] = new_maximum;
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
 #pragma unroll
             for (int j = 0; j < COLUMNS / 16; j++) y[i][j] *= correction;
         }
-        load_tile<T, COLUMNS>(b, v, p.v, key, length, column, p.width); // its barriers publish p, too
+        load_tile<T, COLUMNS>(b, v, p.v, key, length, column, p.width); // its barriers also publish p
         multiply<COLUMNS, false>(y, probabilities, b);
     }
 
@@ -208,7 +209,8 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
                            column, p.width);
 }
 
-/* p and ds = p (dp - delta) of one tile, (query, key), to shared memory; only ds where `p_tile` is NULL. */
+/* Writes p and ds = p (dp - delta) of one tile, (query, key), to shared memory; only ds if `p_tile` is
+ * NULL. */
 template <class T, int COLUMNS>
 __device__ inline void gradient_tiles(const Problem &p, float *a, float *b, float *p_tile, float *ds_tile,
                                       int batch, int head, int query, int key, int length) {
@@ -307,7 +309,7 @@ __global__ void __launch_bounds__(THREADS) queries_kernel(const __grid_constant_
                            column, p.width);
 }
 
-/* Shared memory of two tiles and `scores` tiles of scores. */
+/* Bytes of shared memory for two tiles and `scores` tiles of scores. */
 template <int COLUMNS>
 size_t shared_bytes(int scores) {
     return sizeof(float) * TILE * (2 * PITCH<COLUMNS> + scores * SCORES_PITCH);

@@ -1,5 +1,5 @@
-/* Fused attention: nothing of size T x S reaches memory, in either pass. What is here: the contract turned
- * into a Problem, the rows of the cache, the statistics of the backward pass, and the choice of a kernel. */
+/* Fused attention: neither pass stores anything of size T x S. This file turns the contract into a Problem,
+ * appends to the cache, computes the statistics of the backward pass, and selects a kernel. */
 #include "kernels/attention/cuda_problem.cuh"
 
 #include "kernels/attention/cuda_rotary.cuh"
@@ -26,8 +26,8 @@ Status make_problem(const AttentionForward *a, Problem *p) {
     const int64_t keys = tensor_empty(a->cache_k) ? k.shape.d[1] : a->past + a->k.shape.d[1];
     const int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1], width = tensor_width(a->q) / a->heads;
     const int64_t longest = queries > keys ? queries : keys;
-    // positions are ints in the kernels; the largest grids have a block for 32 rows of a head, or for each
-    // of a few queries
+    // positions are ints in the kernels; the largest grid has a block per 32 rows of a head, or per query
+    // when there are few
     const double blocks = (double)batch * (double)a->heads * (double)(longest / 32 + DECODE_QUERIES);
     if (longest > INT_MAX / 2 || blocks > INT_MAX)
         return fail(ERROR_USAGE,
@@ -56,7 +56,7 @@ Status make_problem(const AttentionForward *a, Problem *p) {
     return OK;
 }
 
-/* Rows of k and v to rows [past, past + T) of the caches: blockIdx.y 0 is k, 1 is v. */
+/* Copies rows of k and v to rows [past, past + T) of the caches; blockIdx.y is 0 for k, 1 for v. */
 /* Anatomy. Parallel: over packs of the new rows; blockIdx.y is k or v. Launch: grid stride, at most 32 x 2
  * blocks of 256 per multiprocessor. Holds: 30 to 34 registers, no shared memory. Occupancy: registers; 75 to
  * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
@@ -88,12 +88,12 @@ Status append_to_cache(Ctx *ctx, const AttentionForward *a) {
 }
 
 constexpr int ROW_LANES = 8,
-              ROW_STEP = THREADS / ROW_LANES; // of statistics_kernel: a row's threads, rows at once
-constexpr int ROW_STEPS = 4;                  // so many times
+              ROW_STEP = THREADS / ROW_LANES; // of statistics_kernel: threads per row, rows at once
+constexpr int ROW_STEPS = 4;                  // rows per thread
 
-/* lse in base 2 and delta = dy . y of every query and head, N columns a thread. A block has ROW_STEPS *
- * ROW_STEP rows of D numbers as they lie in memory, a query's heads side by side. Floor: read y and dy,
- * 2 * B * T * heads * D * sizeof(T) bytes. */
+/* lse in base 2 and delta = dy . y for every query and head; a thread reads N columns at a time. A block has
+ * ROW_STEPS * ROW_STEP rows of D numbers in memory order, with a query's heads side by side. Floor: read y
+ * and dy, 2 * B * T * heads * D * sizeof(T) bytes. */
 /* Anatomy. Parallel: over a query's heads, 8 threads each and 4 rows per thread. Launch: rows / 128 blocks of
  * 256. Holds: 100 to 128 registers, no shared memory, some spill. Occupancy: registers; 25% of the warps.
  * Reads: 16 bytes per load, coalesced, 8 loads in flight; one element where rows are not aligned. Syncs: warp
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     statistics_kernel(const __grid_constant__ Problem p, int64_t rows) {
     const int lane = int(threadIdx.x) % ROW_LANES;
     const int64_t first = blockIdx.x * int64_t(ROW_STEPS * ROW_STEP) + int(threadIdx.x) / ROW_LANES;
-    const int64_t row = min(first, rows - 1), query = row / p.heads; // of all batch rows
+    const int64_t row = min(first, rows - 1), query = row / p.heads; // over all batch rows
     const int first_head = int(row % p.heads), first_i = int(query % p.queries),
               first_b = int(query / p.queries);
     const T *y[ROW_STEPS], *dy[ROW_STEPS];
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             delta[s] += __shfl_xor_sync(0xffffffffu, delta[s], distance);
         if (first + s * ROW_STEP >= rows || lane != 0) continue;
         const float lse = p.lse[to[s]];
-        // a query that saw nothing: 2^(score - inf) = 0 makes all its probabilities 0
+        // a query that saw no key: 2^(score - inf) = 0 makes all its probabilities 0
         p.statistics[to[s]] = make_float2(lse == -INFINITY ? INFINITY : lse * LOG2_E, delta[s]);
     }
 }
@@ -156,7 +156,7 @@ Status statistics(Ctx *ctx, const Problem &p) {
                    }));
 }
 
-/* bf16 heads of up to TENSOR_WIDTH, where the device has the shared memory for the tiles. */
+/* True for bf16 heads up to TENSOR_WIDTH, if the device has enough shared memory for the tiles. */
 bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
     return p.dtype == BF16 && p.width <= TENSOR_WIDTH &&
            cuda_device(ctx)->shared_bytes >= tensor_shared_bytes(p.width);
@@ -166,7 +166,7 @@ bool suits_decode(const Problem &p) {
     return p.queries <= DECODE_QUERIES && p.width <= DECODE_WIDTH && !p.dropout.on() && !p.starts;
 }
 
-/* The choice of a kernel. Hopper's own draw no masks. */
+/* Selects a kernel. The Hopper kernels have no dropout. */
 Status forward(Ctx *ctx, const Problem *p) {
     if (!p->dropout.on() && fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
     if (fits_tensor_cores(ctx, *p)) return forward_tensor(ctx, p);

@@ -4,7 +4,7 @@
 
 namespace {
 
-/* A (B, rows, heads*D) matrix whose rows lie `stride` apart and whose batches `batch_rows` rows. */
+/* A (B, rows, heads*D) matrix with rows `stride` apart and batch rows batch_rows rows apart. */
 template <class T>
 struct Merged {
     T *data;
@@ -21,7 +21,7 @@ bool heads_in_packs(const Tensor &t, int64_t size) {
     return walks_in_packs(VECTOR<T>, {size, t.stride}, {t.data});
 }
 
-/* (B, rows, heads*D) -> (B, heads, room, D). One thread moves one pack of one head of one row. */
+/* (B, rows, heads*D) -> (B, heads, room, D). A thread moves one pack of one head of one row. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 40 registers, no shared memory. Occupancy: registers; 75% of the
  * warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none. Fusion:
@@ -55,7 +55,7 @@ __global__ void merge_kernel(const T *split, int64_t count, int64_t heads, int64
     }
 }
 
-/* Rows of x (B, rows, width) become rows past .. past + rows of the cache. */
+/* Copies the rows of x (B, rows, width) to rows past .. past + rows of the cache. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 42 to 44 registers, no shared memory. Occupancy: registers; 62% of
  * the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.

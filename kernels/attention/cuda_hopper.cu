@@ -1,4 +1,4 @@
-/* Attention's tensor maps. */
+/* Tensor maps (TMA descriptors) of attention. */
 #include "kernels/attention/cuda_hopper.cuh"
 
 #include <climits>

@@ -1,4 +1,4 @@
-/* cuda_hopper: attention's tiles through Hopper's instructions (kernels/cuda/hopper.cuh). */
+/* cuda_hopper: attention tiles with Hopper's instructions (kernels/cuda/hopper.cuh). */
 #pragma once
 
 #include "kernels/attention/cuda_problem.cuh"
@@ -9,14 +9,14 @@ namespace attention {
 using namespace gpu;
 
 /* Describes `rows`, (batch, count, columns) bf16, as (batch, columns / 64, count, 64) for copies of tiles of
- * tile_rows x tile_columns (a multiple of 64). What lies beyond `count` reads as zero and is not written.
- * tensor_map_fits: whether the accelerator can walk it (16-byte strides, at least one element). */
+ * tile_rows x tile_columns (a multiple of 64). Rows beyond `count` read as zero and are not written.
+ * tensor_map_fits: whether TMA supports the layout (16-byte strides, at least one element). */
 bool tensor_map_fits(const Rows &rows, int64_t batch, int64_t count, int64_t columns);
 CHECKED Status tensor_map(const Rows &rows, int64_t batch, int64_t count, int64_t columns, int tile_rows,
                           int tile_columns, CUtensorMap *map);
 
-/* Starts the copy of the tile at `row` of batch row b, from 64-column block `block` on; its bytes (all of the
- * tile, also those beyond the tensor) count towards `barrier`. One thread calls it. */
+/* Starts the copy of the tile at `row` of batch row b and 64-column block `block`. All bytes of the tile,
+ * including those beyond the tensor, count towards `barrier`. One thread calls it. */
 __device__ inline void load_tile_async(void *to, const CUtensorMap &map, int row, int block, int b,
                                        uint64_t *barrier) {
     asm volatile(
@@ -26,7 +26,7 @@ __device__ inline void load_tile_async(void *to, const CUtensorMap &map, int row
         : "memory");
 }
 
-/* Accumulators, rounded and packed, as left operands of the next product. */
+/* Accumulators, rounded and packed into left operands of the next product. */
 template <int N>
 __device__ inline void pack_rows(uint32_t (&left)[N / 2][4], const float (&c)[N][4]) {
 #pragma unroll
@@ -36,9 +36,9 @@ __device__ inline void pack_rows(uint32_t (&left)[N / 2][4], const float (&c)[N]
             left[k][i] = pack(c[2 * k + i / 2][2 * (i % 2)], c[2 * k + i / 2][2 * (i % 2) + 1]);
 }
 
-/* Rows of accumulators, times `scale` and rounded, to rows of a tensor whose vectors are whole (Rows). Four
- * lanes hold a row, two neighbours of every eight columns each; they exchange them so that each stores eight
- * neighbours. `row` is this thread's first. */
+/* Writes rows of accumulators, times `scale` and rounded, to a tensor with whole vectors (Rows). Four lanes
+ * hold a row, two neighbours of every eight columns each; they exchange them so that each stores eight
+ * neighbours. `row` is this thread's first row. */
 template <int N>
 __device__ inline void store_rows(const float (&c)[N][4], bf16 *to, int64_t stride, int row, int end,
                                   float scale = 1.0f) {
@@ -52,7 +52,8 @@ __device__ inline void store_rows(const float (&c)[N][4], bf16 *to, int64_t stri
             for (int i = 0; i < 4; i++)
                 word[i] = pack(c[n + i][2 * half] * scale, c[n + i][2 * half + 1] * scale);
 #pragma unroll
-            for (int distance = 1; distance <= 2; distance *= 2) // transposes 2 x 2, then 2 x 2 of those
+            for (int distance = 1; distance <= 2; distance *= 2) // transpose 2 x 2 elements, then 2 x 2 of
+                                                                 // those blocks
 #pragma unroll
                 for (int pair = 0; pair < 2; pair++) {
                     const int low = distance == 1 ? 2 * pair : pair;

@@ -1,10 +1,10 @@
-/* attention as eager frameworks run it: the scores stand in memory, (B, heads, T, S) in the computation's
- * dtype, and each step of the formula passes over them. There is room for keys up to a multiple of 16
- * bytes, as the library's fast products need it: those keys and values are 0, and no query sees them. The
- * keys that a query may see are always a prefix of its row, so steps after the mask read only that prefix.
- * In units of B*heads*T*S elements, causal with T = S (half are seen), a forward pass makes 7 passes (product
- * 1, scale 1, mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch
- * eager in fp32 makes 8 and 11. */
+/* attention as eager frameworks run it: the scores are stored, (B, heads, T, S) in the computation's dtype,
+ * and each step of the formula passes over them. Rows of scores are padded to a multiple of 16 bytes, as
+ * cuBLAS's fast kernels require; padded keys and values are 0, and no query sees them. The visible keys of a
+ * query are a prefix of its row, so steps after the mask read only that prefix. In units of B*heads*T*S
+ * elements, causal with T = S (half of the keys are visible), a forward pass makes 7 passes (product 1, scale
+ * 1, mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch eager in
+ * fp32 makes 8 and 11. */
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/cuda_heads.cuh"
@@ -21,7 +21,7 @@ namespace {
 struct Sizes {
     int64_t batch, queries, keys, heads, kv_heads, size; // B, T, S, heads, kv_heads, D
     int64_t rows;                                        // B * heads * T
-    int64_t room;                                        // for keys
+    int64_t room;                                        // keys including padding
 };
 
 Sizes sizes_of(const AttentionForward *a) {
@@ -34,7 +34,7 @@ Sizes sizes_of(const AttentionForward *a) {
     return {batch, queries, keys, a->heads, a->kv_heads, size, rows, room};
 }
 
-/* Which keys a row of the scores may see: the first seen(row). */
+/* The visible keys of a row of scores: the first seen(row). */
 struct Mask {
     const int32_t *key_lengths; // (B), or NULL
     const int32_t *starts;      // (B, T), or NULL: a document's first key
@@ -46,7 +46,8 @@ struct Mask {
         if (causal) seen = min(seen, row % queries + 1 + keys - queries);
         return max(seen, (int64_t)0);
     }
-    /* Hidden once, keys before it have the probability 0 like any other's that is too small. */
+    /* The first visible key. Masked keys before it have probability 0, like keys whose probability
+     * underflows. */
     __device__ int64_t first(int64_t row) const {
         return starts ? starts[row / rows_per_batch * queries + row % queries] : 0;
     }
@@ -67,9 +68,9 @@ Mask mask_of(const AttentionForward *a, const Sizes &s) {
 #define FOR_EACH_ROW(row, rows)                                                                              \
     for (int64_t row = thread_index() / 32; row < (rows); row += thread_count() / 32)
 
-/* Columns [from, end) of K tensors' rows, N neighbours at a time: each(column, values). What is not seen is
- * not read, and comes as 0. A lane reads several packs before it does anything with the first: it may write
- * where it has read, and a read cannot be moved above a write. */
+/* Calls each(column, values) for columns [from, end) of the rows of K tensors, N neighbours at a time. Masked
+ * keys are not read and come as 0. A lane reads several packs before it processes the first: the callback may
+ * write in place, and the compiler cannot move a read above a write. */
 template <int N, int K, class T, class F>
 __device__ inline void walk(const T *const (&rows)[K], int64_t from, int64_t seen, int64_t end, F each) {
     constexpr int AHEAD = N == 1 ? 8 : 16 / N;
@@ -87,7 +88,7 @@ __device__ inline void walk(const T *const (&rows)[K], int64_t from, int64_t see
     }
 }
 
-/* Scores before the mask, gradients after it: x *= factor where the query sees the key. */
+/* Scale of scores before the mask, and of gradients after it: x *= factor for visible keys. */
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 30 to 38 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
@@ -142,7 +143,7 @@ __global__ void row_max(const T *scores, int64_t rows, Mask mask, float *maxima)
     }
 }
 
-/* x = exp(x - max), and 0 for the keys that are not seen. */
+/* x = exp(x - max), and 0 for masked keys. */
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 48 registers, no shared memory. Occupancy: registers; 62% of the warps. Reads: 16
  * bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs: none.
@@ -197,7 +198,7 @@ __global__ void divide(const float *sums, int64_t rows, Mask mask, T *p) {
     }
 }
 
-/* -inf + log 0 = -inf where nothing is seen. */
+/* -inf + log 0 = -inf for rows that see no key. */
 /* Anatomy. Parallel: over rows of scores, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 26 registers, no shared memory. Occupancy: not limited: all warps
  * fit. Reads: one scalar per thread, coalesced. Syncs: none. Fusion: all of softmax between both products, as
@@ -225,7 +226,7 @@ __global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float 
     }
 }
 
-/* ds = p * (dp - delta), in place of dp; 0 for the keys that are not seen. */
+/* ds = p * (dp - delta), in place of dp; 0 for masked keys. */
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 44 to 72 registers, no shared memory. Occupancy: registers; 38 to 62% of the warps.
  * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
@@ -246,8 +247,8 @@ __global__ void softmax_gradient(const T *p, const float *delta, int64_t rows, M
 
 /* ---- products ---- */
 
-/* The query heads that share a key head lie one behind the other, so their rows make one taller matrix: every
- * product has B * kv_heads batches, of (group * T, D), (room, D) and (group * T, room) matrices. */
+/* The query heads that share a key head are adjacent, so their rows form one taller matrix: every product has
+ * B * kv_heads batches, of (group * T, D), (room, D) and (group * T, room) matrices. */
 Status batched_product(Ctx *ctx, const Sizes &s, Gemm g) {
     g.batch = s.batch * s.kv_heads;
     g.a_step = g.m * g.k;
@@ -292,7 +293,7 @@ Status take_scores(Ctx *ctx, const char *name, const Sizes &s, Tensor *scores) {
     return take(ctx, ARENA_SCRATCH, name, ctx->dtype, shape4(s.batch, s.heads, s.queries, s.room), scores);
 }
 
-/* The contract's (B, heads, T, S) as (B, heads, T, room). */
+/* The contract's (B, heads, T, S) tensor with its padding, (B, heads, T, room). */
 Tensor whole(const Tensor &probabilities, const Sizes &s) {
     return tensor_view(probabilities.data, probabilities.dtype, shape4(s.batch, s.heads, s.queries, s.room));
 }
@@ -325,7 +326,7 @@ Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
     return OK;
 }
 
-/* With dropout, *p becomes a tensor of its own: what was normalized stays for the backward pass. */
+/* With dropout, *p becomes a new tensor: the probabilities before dropout stay for the backward pass. */
 Status drop_probabilities(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tensor *p) {
     if (!dropout_on(&a->dropout)) return OK;
     Tensor all = *p;
@@ -374,7 +375,7 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
     return OK;
 }
 
-/* ds of p: dp = dy v^T, then through the softmax and the scale, in place. */
+/* Computes ds from p: dp = dy v^T, then through the softmax and the scale, in place. */
 template <class T>
 Status score_gradient(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tensor dy, Tensor v, Tensor ds) {
     Tensor delta; // (B, heads, T)

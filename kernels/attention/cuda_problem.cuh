@@ -1,6 +1,6 @@
-/* cuda_problem: one attention as its CUDA kernels see it, and the kernels' launchers. A Problem goes to a
- * kernel by value. Every kernel masks what lies beyond T, S, D and the key lengths: nothing outside is read
- * or written, and rows of k and v at or beyond a batch row's key length are taken as zero. */
+/* cuda_problem: the parameters of the CUDA attention kernels, and the kernels' launchers. A Problem is passed
+ * to a kernel by value. Every kernel masks accesses beyond T, S, D and the key lengths: nothing outside is
+ * read or written, and rows of k and v at or beyond a batch row's key length count as zero. */
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -11,24 +11,24 @@
 
 namespace attention {
 
-/* Rows of a view: element (b, i, c) lies at b * batch + i * row + c. */
+/* Rows of a view: element (b, i, c) is at b * batch + i * row + c. */
 struct Rows {
     void *data;
     int64_t batch, row; // elements
-    bool vector;        // every head's columns start at 16 bytes and are whole 16-byte vectors
+    bool vector;        // every head's columns begin at 16-byte addresses and are whole 16-byte vectors
 };
 
 struct Problem {
     Rows q, k, v, y;        // (B, T, heads*D), (B, S, kv_heads*D) twice, (B, T, heads*D)
     Rows dy, dq, dk, dv;    // backward only
     const int *key_lengths; // (B), or NULL
-    const int *starts;      // (B, T), or NULL: attention.h
+    const int *starts;      // (B, T), or NULL: documents' starts, see attention.h
     float *lse;             // (B, heads, T), or NULL when nothing is saved
     float2 *statistics;     // (B, heads, T): lse in base 2 (+inf for -inf), delta; backward only
-    float *dq_sums;         // scratch of backward_hopper, as is `turns`; else NULL
+    float *dq_sums;         // scratch of backward_hopper, like `turns`; else NULL
     int *turns;
     const float2
-        *angles; // (T, D/2) cosines and sines, by which backward_hopper turns dq and dk back, or NULL
+        *angles; // (T, D/2) cosines and sines for backward_hopper, which rotates dq and dk back; or NULL
     int batch, queries, keys;          // B, T, S
     int heads, kv_heads, group, width; // group = heads / kv_heads; width = D
     bool causal;
@@ -39,12 +39,12 @@ struct Problem {
 
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
-/* Keys that count in batch row b: in [0, S]. */
+/* The key length of batch row b, in [0, S]. */
 __device__ inline int key_length(const Problem &p, int b) {
     return p.key_lengths ? max(0, min(p.key_lengths[b], p.keys)) : p.keys;
 }
 
-/* Keys that query i may see, of `length` that count: the first so many. */
+/* The number of keys that query i sees, without regard to documents, given the batch row's key length. */
 __device__ inline int keys_seen(const Problem &p, int length, int i) {
     return p.causal ? max(0, min(length, i + p.keys - p.queries + 1)) : length;
 }
@@ -54,12 +54,12 @@ __device__ inline int first_query(const Problem &p, int j) {
     return p.causal ? max(0, j - (p.keys - p.queries)) : 0;
 }
 
-/* The first key that query i of batch row b sees; T = S where there are several documents. */
+/* The first key that query i of batch row b sees; T = S if there are several documents. */
 __device__ inline int first_key(const Problem &p, int b, int i) {
     return p.starts ? p.starts[int64_t(b) * p.queries + min(i, p.queries - 1)] : 0;
 }
 
-/* The first query of batch row b that begins behind key j's document; beyond the last where none does. */
+/* The first query of batch row b after key j's document; beyond the last query if there is none. */
 __device__ inline int document_end(const Problem &p, int b, int j) {
     int low = j + 1, high = p.queries;
     while (low < high) {
@@ -72,8 +72,8 @@ __device__ inline int document_end(const Problem &p, int b, int j) {
     return low;
 }
 
-/* What the mask makes of a probability: 0, or 1 / (1 - rate). One element, or two neighbours from an even
- * key on. */
+/* The factor of a probability under dropout: 0, or 1 / (1 - rate). One element, or two neighbours starting at
+ * an even key. */
 __device__ inline float kept(const Problem &p, uint32_t draw, int b, int head, int i, int key) {
     float x[1] = {1.f};
     drop<1>(p.dropout, draw, (int64_t(b) * p.heads + head) * p.queries + i, key, x);
@@ -94,7 +94,7 @@ __device__ inline T *head_rows(const Problem &p, const Rows &rows, int b, int he
     return static_cast<T *>(rows.data) + b * rows.batch + int64_t(head) * p.width;
 }
 
-/* N neighbours of a row as fp32, zero from `count` on (which may be negative). */
+/* N neighbours of a row as fp32, zero from `count` on, which may be negative. */
 template <int N, class T>
 __device__ inline void load_columns(const T *from, int count, bool vector, float (&x)[N]) {
     if (count >= N && vector) {
@@ -105,8 +105,8 @@ __device__ inline void load_columns(const T *from, int count, bool vector, float
     for (int i = 0; i < N; i++) x[i] = i < count ? to_float(from[i]) : 0.0f;
 }
 
-/* Which tile of which head a block works on: tiles run fastest, so that the blocks of a head share its keys
- * and values in the L2 cache; under a causal mask the longest tile of a head comes first. */
+/* The tile and head of a block. Tiles vary fastest, so that the blocks of a head share its keys and values in
+ * L2; under a causal mask a head's longest tile comes first. */
 struct HeadTile {
     int tile, head, b;
 };
@@ -116,23 +116,24 @@ __device__ inline HeadTile block_tile(int tiles, int heads) {
     return {int(blockIdx.x) % tiles, rest % heads, rest / heads};
 }
 
-/* The launchers: bf16 through tensor cores; anything (fp32, bf16, any D) by fused multiply-adds in fp32; a
- * few queries against many keys. All write p->lse if it is there. */
+/* The launchers: bf16 on tensor cores; any case (fp32, bf16, any D) by fused multiply-adds in fp32; a few
+ * queries against many keys. All write p->lse unless it is NULL. */
 constexpr int TENSOR_WIDTH = 128, DECODE_WIDTH = ATTENTION_WIDTH, DECODE_QUERIES = ATTENTION_FEW;
 
-/* Shared memory that is enough for any of the tensor kernels. */
+/* Shared memory that is enough for each of the tensor-core kernels. */
 constexpr size_t tensor_shared_bytes(int width) {
     return (width <= 64 ? 74 : 104) * 1024;
 }
-/* Whether tiles of 128 rows, `rows` for each of `heads`, are enough blocks to keep a device busy. */
+/* Whether tiles of 128 rows make enough blocks to fill the device, for `rows` rows in each of `heads`
+ * heads. */
 static inline bool fills_device(const Ctx *ctx, int64_t heads, int64_t rows) {
     return divide_up(rows, 128) * heads >= 3 * int64_t(cuda_device(ctx)->multiprocessors);
 }
 
-/* The same through Hopper's own instructions, where fits_hopper_forward. */
+/* The same with Hopper's instructions; requires fits_hopper_forward. */
 bool fits_hopper_forward(const Ctx *ctx, const Problem &p);
 CHECKED Status forward_hopper(Ctx *ctx, const Problem *p);
-/* The backward, where fits_hopper_backward; take_hopper_backward sets dq_sums and turns. */
+/* The backward pass; requires fits_hopper_backward. take_hopper_backward sets dq_sums and turns. */
 bool fits_hopper_backward(const Ctx *ctx, const Problem &p);
 CHECKED Status take_hopper_backward(Ctx *ctx, Problem *p);
 CHECKED Status backward_hopper(Ctx *ctx, const Problem *p);
@@ -140,10 +141,10 @@ CHECKED Status forward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status backward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status forward_exact(Ctx *ctx, const Problem *p);
 CHECKED Status backward_exact(Ctx *ctx, const Problem *p);
-/* Appends to the cache too. */
+/* Also appends to the cache. */
 CHECKED Status forward_decode(Ctx *ctx, const Problem *p, const AttentionForward *a);
 
-/* A view's rows as (b, i, c), with heads of so many columns. */
+/* A view's rows as (b, i, c), with `head_columns` columns per head. */
 Rows make_rows(const Tensor &t, int64_t head_columns);
 
 } // namespace attention

@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr int THREADS = 256, HEADS = 4; // of a thread: its cosines and sines serve so many heads
+constexpr int THREADS = 256, HEADS = 4; // a thread uses its cosines and sines for this many heads
 
 template <class T>
 struct Heads {
@@ -16,17 +16,17 @@ struct Heads {
 template <class T>
 struct Turn {
     Heads<T> q, k;
-    int64_t rows;              // of all batch rows
+    int64_t rows;              // over all batch rows
     int batch_rows, half;      // T; D/2
     const float *frequencies;  // (half)
-    const int *past_on_device; // or NULL: past
-    const int *starts;         // (rows), or NULL: of each row's document
+    const int *past_on_device; // rows in the cache; NULL: past
+    const int *starts;         // (rows), the start of each row's document; or NULL
     int64_t past;
-    float sign; // of the sines: -1 turns back
+    float sign; // of the sines: -1 rotates back
 };
 
-/* A thread has N pairs of HEADS heads of a row; blockIdx.y is which HEADS, of q's and then of k's. Floor:
- * read and write q and k, 2 * rows * (heads + kv_heads) * D * sizeof(T) bytes. */
+/* A thread has N pairs in each of HEADS heads of a row; blockIdx.y selects the heads, those of q before those
+ * of k. Floor: read and write q and k, 2 * rows * (heads + kv_heads) * D * sizeof(T) bytes. */
 /* Anatomy. Parallel: over packs of half a head and groups of 4 heads. Launch: grid stride x groups of heads,
  * blocks of 256. Holds: 32 to 106 registers, no shared memory. Occupancy: registers; 25 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced, 8 loads in flight; one element where rows are not aligned. Syncs:

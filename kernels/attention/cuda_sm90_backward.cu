@@ -1,13 +1,12 @@
-/* Flash attention backward in bf16 for Hopper, five products for every pair of tiles. Dao 2023
+/* Flash attention backward in bf16 for Hopper, with five products per pair of tiles. Dao 2023
  * (FlashAttention-2), algorithm 2; Shah et al. 2024 (FlashAttention-3), section 3. A block owns a tile of
  * keys at a time and passes over the tiles of queries that see it. Scores are computed transposed (keys x
- * queries), so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q as they leave the
- * registers. ds goes through shared memory for dq = ds k, which sums over the blocks that own keys: they
- * take turns, so every sum has one order and the results are the same bits in every run
- * (cuda_sm90_backward.cuh).
+ * queries), so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q directly in registers. ds
+ * goes through shared memory for dq = ds k. dq sums over the blocks that own keys; they add in a fixed order,
+ * so the results are the same bits in every run (cuda_sm90_backward.cuh).
  *
- * Roles: one warp, the producer, copies tiles to shared memory; one, the adder, adds the blocks' shares of
- * dq in global memory; two warpgroups, the consumers, have 64 keys each and compute. */
+ * Roles: one warp, the producer, copies tiles to shared memory; another warp, the adder, adds the blocks'
+ * shares of dq in global memory; two warpgroups, the consumers, compute 64 keys each. */
 #include "kernels/attention/cuda_sm90_backward.cuh"
 
 namespace attention {
@@ -24,19 +23,20 @@ struct Tile {
         bf16 keys[KEYS * WIDTH], values[KEYS * WIDTH];
         bf16 q[STAGES][QUERIES * WIDTH], dy[STAGES][QUERIES * WIDTH];
         bf16 ds[STAGES][QUERIES * KEYS]; // rows are keys, in blocks of 64 queries
-        float dq[SHARE];                 // as the consumers' accumulators lie
+        float dq[SHARE];                 // in the layout of the consumers' accumulators
         float2 statistics[STAGES][QUERIES];
-        Place places[STAGES]; // of q and dy
-        int ends[KEYS];       // the first query behind each key's document, where there are several
-        Turn turn;            // to add to dq, of the step whose dq_free is awaited
+        Place places[STAGES]; // of the stages of q and dy
+        int ends[KEYS];       // with several documents: the first query after each key's document
+        Turn turn;            // for adding to dq, of the step whose dq_free is awaited
         uint64_t keys_here, keys_free, q_here[STAGES], q_free[STAGES], dq_free, dq_here;
-        int unit; // the one that `keys` and `values` are of
+        int unit; // the unit of `keys` and `values`
     };
-    static constexpr size_t SHARED = sizeof(Shared) + 1024; // its start is rounded up for the swizzle
+    static constexpr size_t SHARED = sizeof(Shared) + 1024; // the start is rounded up to 1024 bytes for the
+                                                            // swizzle
 };
 
 template <class F>
-constexpr int BLOCKS = F::WIDTH / BLOCK_COLUMNS; // of a head's columns
+constexpr int BLOCKS = F::WIDTH / BLOCK_COLUMNS; // 64-column blocks of a head
 
 /* ---- the producer ---- */
 
@@ -79,7 +79,8 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Units &
                 load_tile_async(shared.q[s], maps.q, row, at.head * BLOCKS<F>, unit.b, here);
                 load_tile_async(shared.dy[s], maps.dy, row, at.head * BLOCKS<F>, unit.b, here);
             }
-            // rows beyond the last are zeros, as q and dy are: then p = 1, dp = ds = 0, and nothing is passed
+            // rows beyond the last are zeros, like q and dy: then p = 1 and dp = ds = 0, so they contribute
+            // nothing
             const float2 *const from = p.statistics + (int64_t(unit.b) * p.heads + at.head) * p.queries;
 #pragma unroll
             for (int i = lane; i < F::QUERIES; i += 32)
@@ -95,14 +96,15 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Units &
 template <class F>
 struct Consumer {
     static constexpr int COLUMNS = F::QUERIES / 8, WIDE = F::WIDTH / 8, NARROW = 8;
-    static constexpr int KEY_BYTES = KEYS * ROW_BYTES, QUERY_BYTES = F::QUERIES * ROW_BYTES; // of a block
-    // a warpgroup's part of dq: its 64 queries, or, where the tile has only 64, its 64 columns
+    static constexpr int KEY_BYTES = KEYS * ROW_BYTES,
+                         QUERY_BYTES = F::QUERIES * ROW_BYTES; // of one column block
+    // a warpgroup's part of dq: its 64 queries or, if the tile has only 64 queries, its 64 columns
     static constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
     const Problem &p;
     typename F::Shared &shared;
     Ring<STAGES> ring;
     uint32_t dq_parity = 0;
-    int group, thread, lane, row; // row: this thread's first of the warpgroup's
+    int group, thread, lane, row; // row: this thread's first row within the warpgroup
 
     __device__ inline Consumer(const Problem &p, typename F::Shared &shared)
         : p(p), shared(shared), group(int(threadIdx.x) / WARPGROUP), thread(int(threadIdx.x) % WARPGROUP),
@@ -113,7 +115,7 @@ struct Consumer {
         if (lane == 0) arrive(&barrier);
     }
 
-    /* c = a b^T: the warpgroup's rows of a tile of keys (or values) by a tile of queries (or dy). */
+    /* c = a b^T: the warpgroup's rows of a tile of keys (or values) times a tile of queries (or dy). */
     __device__ inline void issue_transposed(float (&c)[COLUMNS][4], const bf16 *keys, const bf16 *q) const {
         const uint64_t a = rows_operand(keys + group * 64 * BLOCK_COLUMNS), b = rows_operand(q);
         products_begin();
@@ -123,7 +125,7 @@ struct Consumer {
                                          advance(b, k / 64 * QUERY_BYTES + k % 64 * 2), k > 0);
         products_commit();
     }
-    /* c += a b: p^T or ds^T by the tile of dy or of queries. */
+    /* c += a b: p^T or ds^T times the tile of dy or of queries. */
     __device__ inline void issue_rows(float (&c)[WIDE][4], const uint32_t (&a)[COLUMNS / 2][4],
                                       const bf16 *q) const {
         const uint64_t b = columns_operand(q, QUERY_BYTES);
@@ -144,7 +146,7 @@ struct Consumer {
         products_commit();
     }
 
-    /* Scores, transposed, to probabilities. A column below visible[half] does not see the row. */
+    /* Replaces transposed scores by probabilities. Columns below visible[half] do not see the row. */
     __device__ inline void probabilities(float (&s)[COLUMNS][4], const float2 *statistics,
                                          const int (&visible)[2], bool masked) const {
         const float scale = p.scale * LOG2_E;
@@ -162,7 +164,7 @@ struct Consumer {
                 if (8 * n + i % 2 < visible[i / 2]) s[n][i] = 0.0f;
     }
 
-    /* ds = p (dp - delta) into s. */
+    /* Replaces s by ds = p (dp - delta). */
     __device__ inline void score_gradients(float (&s)[COLUMNS][4], const float (&dp)[COLUMNS][4],
                                            const float2 *statistics) const {
 #pragma unroll
@@ -173,7 +175,7 @@ struct Consumer {
         }
     }
 
-    /* ds^T to shared memory: 16 keys x 16 queries at a time. */
+    /* Stores ds^T to shared memory, 16 keys x 16 queries at a time. */
     __device__ inline void store_gradients(const uint32_t (&left)[COLUMNS / 2][4], bf16 *ds) const {
         const int key = 64 * group + thread / 32 * 16 + lane % 16;
         uint8_t *const to = reinterpret_cast<uint8_t *>(ds);
@@ -182,7 +184,7 @@ struct Consumer {
             store_matrices(left[k], to + k / 4 * KEY_BYTES + swizzled(key, k % 4 * 16 + lane / 16 * 8));
     }
 
-    /* The warpgroup's part of dq to shared memory, or, by the last unit, added to what is there and then to
+    /* Writes the warpgroup's part of dq to shared memory; the last unit adds it to the sum there and writes
      * dq. */
     __device__ inline void hand_over(float (&share)[NARROW][4], const Unit<F> &unit, const Place &at) {
         float4 *const staged = reinterpret_cast<float4 *>(shared.dq) + group * (SHARE / 8) + thread;
@@ -205,7 +207,8 @@ struct Consumer {
             }
         }
         const int query = at.tile * F::QUERIES + (BY_QUERIES ? group * 64 : 0) + row;
-        const bool quarters = p.angles && !BY_QUERIES; // of a head's columns, which lie half a head apart
+        const bool quarters = p.angles && !BY_QUERIES; // columns are gathered in quarters, so that rotary
+                                                       // pairs, half a head apart, stay together
         const int column = BY_QUERIES ? 0 : group * (quarters ? 32 : 64), apart = quarters ? 64 : 32;
         if (p.angles) turn_share_back(share, unit.b, column, query);
         release(shared.dq_here);
@@ -214,15 +217,15 @@ struct Consumer {
         store_rows(half_of<1>(share), to + apart, p.dq.row, query, p.queries, p.scale);
     }
 
-    using Half = float[NARROW / 2][4]; // of a share's columns
+    using Half = float[NARROW / 2][4]; // half of a share's columns
 
     template <int WHICH>
     __device__ static inline Half &half_of(float (&share)[NARROW][4]) {
         return reinterpret_cast<Half &>(share[WHICH * NARROW / 2]);
     }
 
-    /* A warpgroup that has 64 of 128 columns gives the other one those 32 whose partners are kept there, and
-     * gets the partners of its own. */
+    /* A warpgroup that has 64 of 128 columns sends the other warpgroup the 32 columns whose rotary partners
+     * are kept there, and receives the partners of its own. */
     __device__ inline void turn_share_back(float (&share)[NARROW][4], int b, int column, int query) const {
         constexpr int HALF = NARROW / 2;
         float4 angles[HALF][2];
@@ -260,7 +263,7 @@ struct Consumer {
         issue_transposed(s, shared.keys, shared.q[stage]);
         issue_transposed(dp, shared.values, shared.dy[stage]);
         const int query = at.tile * F::QUERIES,
-                  column = query + lane % 4 * 2; // the first; this thread's first
+                  column = query + lane % 4 * 2; // the first column; this thread's first column
         const int key = unit.first + 64 * group;
         int visible[2];
 #pragma unroll
@@ -285,7 +288,8 @@ struct Consumer {
         pack_rows(gradients, s);
         store_gradients(gradients, shared.ds[stage]);
         fence_async();
-        named_wait(1, CONSUMER_THREADS); // ds is whole; the other stage's ds has been used by all
+        named_wait(1, CONSUMER_THREADS); // ds is complete, and both consumers are done with the other stage's
+                                         // ds
         issue_share(share, shared.ds[stage]);
         issue_rows(dk, gradients, shared.q[stage]);
         products_wait<1>();
@@ -298,11 +302,12 @@ struct Consumer {
         ring.advance();
     }
 
-    /* Zeros the rows from `count` on of both tiles: 0 times what lies there might be NaN. */
+    /* Zeros the rows of both tiles from `count` on: 0 times garbage might be NaN. */
     __device__ inline void zero_rows(int count) const {
         const uint4 zero = make_uint4(0, 0, 0, 0);
         for (int i = int(threadIdx.x); i < (KEYS - count) * F::WIDTH / 8; i += CONSUMER_THREADS) {
-            const int vector = i / BLOCKS<F> + (i % BLOCKS<F> * KEYS + count) * 8; // block by block
+            const int vector = i / BLOCKS<F> + (i % BLOCKS<F> * KEYS + count) * 8; // one column block after
+                                                                                   // another
             reinterpret_cast<uint4 *>(shared.keys)[vector] = zero;
             reinterpret_cast<uint4 *>(shared.values)[vector] = zero;
         }

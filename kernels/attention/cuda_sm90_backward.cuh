@@ -1,45 +1,46 @@
 /* cuda_sm90_backward: how the blocks of Hopper's attention backward share the work, and the order in which
- * they add to dq. Blocks draw units (a tile of keys of one head) by number, and the units that see a tile of
- * queries add to its dq in the order of their numbers: so each waits only for units drawn earlier, the
- * earliest unfinished one never waits, and none does forever.
+ * they add to dq. Blocks draw units (a tile of keys of one head) by number. The units that see a tile of
+ * queries add to its dq in the order of their numbers. Each waits only for units drawn earlier, and the
+ * earliest unfinished unit never waits, so there is no deadlock.
  *
- * Under a causal mask a head's first tile of keys is passed by all its queries, the last by a few. Heads are
- * drawn one after the other, the last tile first: units drawn together go in step, each beginning with its
- * diagonal tile of queries, to whose dq it is the first to add. But blocks that drew the last head's first
- * tiles would be at work long after the others. So of the last heads the longest units, about one for each
- * block, come first, and the others behind them, the shortest of all heads last: what is left in the end is
- * short. For twelve heads in two groups, B=16 and T=1024 that keeps 132 blocks busy for 96% of the time, not
- * for 62%. */
+ * Under a causal mask a head's first tile of keys is seen by all its queries, the last tile by few. Heads are
+ * drawn one after another, each from its last tile: units drawn together run in step, because each begins
+ * with its diagonal tile of queries, to whose dq it is the first to add. But the blocks that draw the last
+ * head's first tiles would finish long after the others. So for the last heads the longest units, about one
+ * per block, come first, then the others, with the shortest of all heads at the end. For twelve heads in two
+ * groups, B=16 and T=1024 this keeps 132 blocks busy 96% of the time, instead of 62%. */
 #pragma once
 
 #include "kernels/attention/cuda_hopper.cuh"
 
 namespace attention {
 
-constexpr int KEYS = 128;       // of a tile
-constexpr int SHARE = 64 * 128; // numbers of dq in a tile of queries: 128 x 64 or 64 x 128
+constexpr int KEYS = 128;       // keys of a tile
+constexpr int SHARE = 64 * 128; // elements of dq in a tile of queries: 128 x 64 or 64 x 128
 
 struct Maps {
     CUtensorMap q, k, v, dy;
 };
 
-/* All units; tiles of queries are those of one head. */
+/* All units. Tiles of queries are counted per head. */
 struct Units {
     int per_head, count, query_tiles;
-    int last_heads, long_tiles; // the heads drawn together; of their tiles of keys these come first
+    int last_heads, long_tiles; // heads at the end that are drawn together; their tiles of keys that come
+                                // first
 };
 
 static inline Units make_units(const Problem &p, int queries, int blocks) {
     const int per_head = int(divide_up(p.keys, KEYS)), heads = p.kv_heads * p.batch;
-    const int enough = int(divide_up(5 * blocks, 2 * per_head)); // heads: two and a half units for a block
+    const int enough = int(divide_up(5 * blocks, 2 * per_head)); // heads that make two and a half units per
+                                                                 // block
     const int last = p.causal ? min(heads, enough) : 0;
     return {per_head, per_head * heads, int(divide_up(p.queries, queries)), last,
             last ? max(1, min(per_head, blocks / last)) : 0};
 }
 
 /* Unit `number`: keys [first, first + KEYS) of a key/value head, against the tiles of queries [first_tile,
- * end_tile) of every head of its group. Of the head's tiles of keys the first `falling` were drawn from the
- * last of them to tile 0, those behind them after that and in their order. */
+ * end_tile) of every head of its group. Of the head's tiles of keys, the first `falling` are drawn in
+ * descending order, the others after them in ascending order. */
 template <class F>
 struct Unit {
     int tile, falling, kv_head, b, first, length, first_tile, end_tile, steps;
@@ -50,7 +51,7 @@ struct Unit {
         b = head / p.kv_heads;
         first = tile * KEYS;
         length = key_length(p, b);
-        // the first tile of keys also writes dq of queries that see none
+        // the first tile of keys also writes dq of queries that see no key
         first_tile = tile == 0 ? 0 : first_query(p, first) / F::QUERIES;
         end_tile = units.query_tiles;
         if (p.starts)
@@ -59,7 +60,7 @@ struct Unit {
         steps = passes * p.group;
     }
 
-    /* Sets tile and falling; the head, of those of all batch rows. */
+    /* Sets tile and falling; returns the head, counted over all batch rows. */
     __device__ inline int draw(const Units &units, int number) {
         const int earlier = units.count / units.per_head - units.last_heads;
         const int rest = number - earlier * units.per_head;
@@ -74,18 +75,18 @@ struct Unit {
     }
 };
 
-/* How many units add to a tile's dq before this one does, and whether it is the last. */
+/* How many units add to a tile's dq before this one, and whether this one is the last. */
 struct Turn {
     int before;
     bool last;
 };
 
-/* A tile of queries of a head, and the first key of its last query. */
+/* A tile of queries of a head, and the first key that its last query sees. */
 struct Place {
     int tile, head, document;
 };
 
-/* A unit's present step: a tile of queries of one head. */
+/* A unit's current step: a tile of queries of one head. */
 template <class F>
 struct Step {
     int head, tile;
@@ -111,8 +112,9 @@ struct Step {
     }
 };
 
-/* The adder, one thread: a unit's share of dq goes from shared to global memory, stored by the first, added
- * by the later ones. For the last the sum so far comes to shared memory, and the consumers finish it. */
+/* The adder, one thread, moves a unit's share of dq from shared to global memory: the first unit stores it,
+ * later ones add. For the last unit the sum so far is copied to shared memory, and the consumers finish
+ * it. */
 template <class F>
 __device__ inline void add_shares(const Problem &p, const Units &units, typename F::Shared &shared) {
     uint32_t parity = 0;
@@ -151,14 +153,14 @@ __device__ inline void add_shares(const Problem &p, const Units &units, typename
     }
 }
 
-/* The first query behind the document of each of KEYS keys from `first` on. A warp calls it. */
+/* For each of KEYS keys from `first` on, finds the first query after its document. A warp calls it. */
 __device__ inline void find_ends(const Problem &p, int b, int first, int (&ends)[KEYS]) {
     for (int i = int(threadIdx.x) % 32; i < KEYS; i += 32)
         ends[i] = document_end(p, b, min(first + i, p.keys - 1));
     __syncwarp();
 }
 
-/* Zeros the probabilities (keys x queries) of queries behind their key's document: those from end[half] on. */
+/* Zeros the probabilities (keys x queries) of queries after their key's document, from end[half] on. */
 template <int N>
 __device__ inline void part_documents(float (&s)[N][4], const int (&end)[2]) {
 #pragma unroll
@@ -168,7 +170,7 @@ __device__ inline void part_documents(float (&s)[N][4], const int (&end)[2]) {
             if (8 * n + i % 2 >= end[i / 2]) s[n][i] = 0.0f;
 }
 
-/* The angles of two columns from column + 8 n + lane % 4 * 2 on, of rows `row` and `row` + 8. */
+/* The angles of the two columns from column + 8 n + lane % 4 * 2 on, of rows `row` and `row` + 8. */
 template <int N>
 __device__ inline void load_angles(const Problem &p, int b, int column, int row, float4 (&angles)[N][2]) {
 #pragma unroll
@@ -181,7 +183,7 @@ __device__ inline void load_angles(const Problem &p, int b, int column, int row,
     }
 }
 
-/* Accumulators half a head apart, turned back. */
+/* Rotates accumulators that are half a head apart back. */
 __device__ inline void turn_back(const float4 (&angle)[2], float (&low)[4], float (&high)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {

@@ -1,25 +1,24 @@
 /* Flash attention forward in bf16 for Hopper: Shah et al. 2024 (FlashAttention-3), algorithms 1 and 2. One
- * warp of a block, the producer, copies tiles of queries, keys and values to shared memory; the others are
- * warpgroups with 64 queries each, the consumers. A step of a consumer multiplies the next keys and,
- * behind them, the last values by probabilities that stay in registers; the tensor cores work on one while
- * the softmax of another consumer, or of the same, goes on. There is one block for each multiprocessor,
- * which goes from tile to tile, so that the producer already loads the next queries while the last output
- * is written. */
+ * warp of a block, the producer, copies tiles of queries, keys and values to shared memory; the others form
+ * warpgroups with 64 queries each, the consumers. In each step a consumer multiplies queries by the next
+ * keys, then probabilities in registers by the last values. The tensor cores compute these products while
+ * another consumer, or the same one, computes its softmax. The blocks are persistent, one per multiprocessor,
+ * so that the producer loads the next queries while the previous output is written. */
 #include "kernels/attention/cuda_hopper.cuh"
 
 namespace attention {
-namespace hopper_forward { // not an anonymous one: in a build for other GPUs much of it is not used
+namespace hopper_forward { // a named namespace, because much of it is unused in builds for other GPUs
 
-/* A tile of queries, as the producer tells the consumers: its first row, head and batch row, the keys that
- * count, and the steps that they take behind those `skipped`, in which no query sees a key. */
+/* A tile of queries, as the producer describes it to the consumers: first row, head, batch row, number of
+ * keys, and steps. The `skipped` steps before them contain no key that a query sees. */
 struct Tile {
     int first, head, b, length, skipped, steps;
 };
 
-/* GROUPS consumers of 64 queries, KEYS keys a step, STAGES steps under way in shared memory; REGISTERS of a
- * consumer's thread. ORDERED: the consumers take turns at the tensor cores, so that while one multiplies the
- * others are at their softmax. OVERLAPPED: a consumer's softmax overlaps with its own product of the values;
- * with four consumers the others' products do as well. */
+/* Parameters: GROUPS consumers of 64 queries, KEYS keys per step, STAGES steps buffered in shared memory,
+ * REGISTERS per consumer thread. ORDERED: the consumers take turns on the tensor cores, so that one
+ * multiplies while the others compute their softmax. OVERLAPPED: a consumer's softmax overlaps with its own
+ * product of the values; with four consumers the others' products overlap as well. */
 template <int WIDTH_, int GROUPS_, int KEYS_, int STAGES_, int REGISTERS_, bool ORDERED_>
 struct Tiling {
     static constexpr int WIDTH = WIDTH_, GROUPS = GROUPS_, KEYS = KEYS_, STAGES = STAGES_;
@@ -42,10 +41,11 @@ struct Maps {
     CUtensorMap q, k, v;
 };
 
-/* A block's tiles of queries. Where tiles are as long as one another: tile blockIdx.x and every gridDim.x
- * after it. Under a causal mask they are not, and a unit is two, the i-th longest and the i-th shortest of
- * a head (PAIRED), which are as much work as any other two; or, where that leaves too few units, the
- * longest tiles of all heads come first and are dealt out to the blocks there and back (DEALT). */
+/* The tiles of queries of a block. If all tiles are equally long, a block takes tile blockIdx.x and every
+ * gridDim.x-th after it (EQUAL). Under a causal mask tiles differ in length, and a unit is a pair of tiles,
+ * the i-th longest and the i-th shortest of a head, so that all units are equal work (PAIRED). If that makes
+ * too few units, the tiles of all heads are dealt to the blocks from the longest on, in alternating direction
+ * (DEALT). */
 enum Order { EQUAL, PAIRED, DEALT };
 
 struct Schedule {
@@ -56,19 +56,19 @@ struct Schedule {
         : tiles((p.queries + rows - 1) / rows), per_head(order == PAIRED ? (tiles + 1) / 2 : tiles),
           units(per_head * p.heads * p.batch), order(order) {}
 
-    /* The block's unit of a round, or beyond the last. */
+    /* The block's unit in a round, possibly beyond the last unit. */
     __device__ int unit(int round) const {
         const bool back = order == DEALT && round % 2;
         return round * int(gridDim.x) + (back ? int(gridDim.x) - 1 - int(blockIdx.x) : int(blockIdx.x));
     }
 
-    /* How many tiles the block has. */
+    /* The number of tiles of this block. */
     __device__ int turns() const {
         const int whole = units / int(gridDim.x);
         return (whole + (unit(whole) < units)) * (order == PAIRED ? 2 : 1);
     }
 
-    /* The block's `turn`-th tile; beyond the queries where the longest and the shortest are the same. */
+    /* The block's `turn`-th tile; beyond the queries for the second half of a pair whose tiles coincide. */
     __device__ HeadTile get(const Problem &p, int turn) const {
         const int at = unit(order == PAIRED ? turn / 2 : turn), heads = units / per_head;
         const int i = order == DEALT ? at / heads : at % per_head,
@@ -78,7 +78,7 @@ struct Schedule {
     }
 };
 
-/* Steps of KEYS keys that the queries [first, first + rows) need behind the `skipped` first. */
+/* Steps of KEYS keys that queries [first, first + rows) need after the first `skipped`. */
 template <int KEYS>
 __device__ inline int steps_of(const Problem &p, int length, int skipped, int first, int rows) {
     if (first >= p.queries) return 0;
@@ -115,17 +115,16 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Schedul
     }
 }
 
-/* The running softmax of the query rows g and g + 8 of a warp that this thread holds. `sum` covers this
- * thread's columns only until the end. The base that is taken off the scores follows the largest of them
- * only when it has fallen behind by GROWTH powers of two: exponentials stay below 2^GROWTH, and what was
- * accumulated need not be rescaled in most steps (Dao 2025, FlashAttention-4). */
+/* Online softmax of the query rows g and g + 8 of a warp that this thread holds. Until the end `sum` covers
+ * only this thread's columns. The base that is subtracted from scores is updated only when it is GROWTH
+ * powers of two below the maximum: exponentials stay below 2^GROWTH, and most steps need no rescaling (Dao
+ * 2025, FlashAttention-4). */
 struct Softmax {
     static constexpr float GROWTH = 8.0f;
     float base[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
-    /* Turns scores into 2^(score * scale - base). If it returns true (to all of a warp), what was accumulated
-     * before is to be multiplied by `correction`. Maxima and sums are taken in two chains, since each link
-     * waits for the one before. */
+    /* Replaces scores by 2^(score * scale - base). If it returns true (for the whole warp), earlier sums must
+     * be multiplied by `correction`. Maxima and sums run in two independent chains, to hide latency. */
     template <int N>
     __device__ inline bool step(float (&s)[N][4], float scale, float (&correction)[2]) {
         float largest[2];
@@ -152,7 +151,7 @@ struct Softmax {
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            // a row that has seen nothing yet has base -inf, and all its exponentials must be 0
+            // a row that has seen no key has base -inf, and all its exponentials must be 0
             const float off = base[half] == -INFINITY ? 0.0f : base[half];
             float total[2] = {sum[half], 0.0f};
 #pragma unroll
@@ -169,7 +168,7 @@ struct Softmax {
     }
 };
 
-/* Scores of keys that their row may not see become -inf: at or beyond a number, and before its document.
+/* Sets scores of invisible keys to -inf: keys at or beyond a number, and keys before the row's document.
  * `row` and `key` are this thread's first. */
 template <int N>
 __device__ inline void mask(float (&s)[N][4], const Problem &p, const Tile &tile, int row, int key) {
@@ -193,7 +192,7 @@ __device__ inline void scale_rows(float (&o)[N][4], const float (&factor)[2]) {
         for (int i = 0; i < 4; i++) o[n][i] *= factor[i / 2];
 }
 
-/* Zeros the rows from `count` on of a tile of values: 0 times what lies there might be NaN. By a consumer. */
+/* Zeros the rows of a tile of values from `count` on: 0 times garbage might be NaN. A consumer calls it. */
 template <class F>
 __device__ inline void zero_rows(bf16 *values, int count, int group) {
     const int thread = int(threadIdx.x) % WARPGROUP;
@@ -207,7 +206,7 @@ __device__ inline void zero_rows(bf16 *values, int count, int group) {
 }
 
 /* Divides by the sums and writes the output and lse. A row that saw no key becomes 0; one that saw a NaN
- * stays NaN. `row` is this thread's first. */
+ * stays NaN. `row` is this thread's first row. */
 template <int N>
 __device__ inline void finish(const Problem &p, const Tile &tile, int row, const Softmax &softmax,
                               float (&o)[N][4]) {
@@ -227,20 +226,20 @@ __device__ inline void finish(const Problem &p, const Tile &tile, int row, const
     store_rows(o, head_rows<bf16>(p, p.y, tile.b, tile.head), p.y.row, row, p.queries);
 }
 
-/* What a consumer knows of where it stands in the block. */
+/* A consumer's position in the pipeline. */
 template <class F>
 struct Consumer {
     typename F::Shared &shared;
-    Ring<F::STAGES> ring; // the keys and values
-    Ring<2> tiles;        // the queries
+    Ring<F::STAGES> ring; // stages of keys and values
+    Ring<2> tiles;        // stages of queries
     int group, lane;
 
     __device__ Consumer(typename F::Shared &shared)
         : shared(shared), group(__shfl_sync(~0u, int(threadIdx.x) / WARPGROUP, 0)),
           lane(int(threadIdx.x) % 32) {}
 
-    /* Which 64 of a tile's queries: in every second tile the other way round, since under a causal mask
-     * the last take the most steps. */
+    /* Which 64 queries of a tile. Every second tile reverses the order, because under a causal mask the last
+     * queries take the most steps. */
     __device__ int part() const { return tiles.stage ? F::GROUPS - 1 - group : group; }
 
     __device__ void release(uint64_t &barrier) const {
@@ -274,13 +273,13 @@ struct Consumer {
     }
 };
 
-/* One tile of queries: the consumer's 64 rows of it. */
+/* Computes the consumer's 64 rows of one tile of queries. */
 template <class F>
 __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &tile) {
     const int first = tile.first + 64 * own.part(), column = own.lane % 4 * 2;
-    const int row = first + int(threadIdx.x) % WARPGROUP / 32 * 16 + own.lane / 4; // this thread's first
+    const int row = first + int(threadIdx.x) % WARPGROUP / 32 * 16 + own.lane / 4; // this thread's first row
     const int length = tile.length, own_steps = steps_of<F::KEYS>(p, length, tile.skipped, first, 64);
-    // steps that all rows see whole, but for keys before the one where the last row's document begins
+    // steps that all rows see completely, apart from keys before the start of the last row's document
     const int unmasked = keys_seen(p, length, first) / F::KEYS - tile.skipped;
     const int parted = first_key(p, tile.b, first + 63);
     const int ragged = p.key_lengths && length % F::KEYS ? length / F::KEYS : -1;
@@ -299,7 +298,7 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         own.release(own.shared.keys_free[own.ring.stage]);
         const int key = tile.skipped * F::KEYS;
         if (unmasked == 0 || key < parted) mask(s, p, tile, row, key + column);
-        (void)softmax.step(s, scale, correction); // nothing was accumulated before
+        (void)softmax.step(s, scale, correction); // nothing is accumulated yet
         pack_rows(probabilities, s);
     }
 #pragma unroll 1
@@ -318,7 +317,7 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         const int key = (tile.skipped + step) * F::KEYS;
         if (step >= unmasked || key < parted) mask(s, p, tile, row, key + column);
         const bool rescaled = softmax.step(s, scale, correction);
-        if constexpr (F::OVERLAPPED) { // never true, but the compiler does not move the wait before it
+        if constexpr (F::OVERLAPPED) { // never true, but it keeps the compiler from moving the wait up
             if (softmax.sum[0] + softmax.sum[1] < 0.0f) __nanosleep(1);
         }
         products_wait<0>();
@@ -339,7 +338,8 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         own.release(own.shared.values_free[own.ring.stage]);
         own.ring.advance();
     }
-    for (int step = own_steps; step < tile.steps; step++, own.ring.advance()) { // the other consumers' steps
+    for (int step = own_steps; step < tile.steps; step++, own.ring.advance()) { // steps of the other
+                                                                                // consumers
         own.begin_turn();
         own.end_turn();
         wait(&own.shared.keys_here[own.ring.stage], own.ring.parity);
@@ -353,7 +353,7 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
 template <class F>
 __device__ inline void consume(const Problem &p, int turns, typename F::Shared &shared) {
     Consumer<F> own(shared);
-    if (own.group == F::GROUPS - 1) own.end_turn(); // the first's turn
+    if (own.group == F::GROUPS - 1) own.end_turn(); // the first consumer's turn
     for (int turn = 0; turn < turns; turn++) {
         wait(&shared.queries_here[own.tiles.stage], own.tiles.parity);
         const Tile &next = shared.tiles[own.tiles.stage];
@@ -361,7 +361,7 @@ __device__ inline void consume(const Problem &p, int turns, typename F::Shared &
                            uniform(next.length), uniform(next.skipped), uniform(next.steps)};
         attend(own, p, tile);
     }
-    if (own.group == 0) own.begin_turn(); // the last has been given back
+    if (own.group == 0) own.begin_turn(); // the last consumer has passed the turn on
 }
 
 /* Anatomy. Parallel: over tiles of 128 or 256 queries of a head, from which a block goes to its next; a
@@ -374,7 +374,7 @@ template <class F>
 __global__ void __launch_bounds__(F::THREADS, 1)
     hopper_forward_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps, Order order) {
     if constexpr (HOPPER) {
-        extern __shared__ __align__(1024) uint8_t shared_memory[]; // whole swizzled groups of 8 rows
+        extern __shared__ __align__(1024) uint8_t shared_memory[]; // swizzled groups of 8 rows are 1024 bytes
         typename F::Shared &shared = *reinterpret_cast<typename F::Shared *>(shared_memory);
         if (threadIdx.x == 0) {
             for (int s = 0; s < 2; s++) {
@@ -409,7 +409,7 @@ Status launch(Ctx *ctx, const Problem &p) {
     TRY(tensor_map(p.v, p.batch, p.keys, int64_t(p.kv_heads) * p.width, F::KEYS, F::WIDTH, &maps.v));
     const int resident = cuda_device(ctx)->multiprocessors;
     const bool many =
-        Schedule(p, F::QUERIES, PAIRED).units >= 4 * resident; // enough to share them out evenly
+        Schedule(p, F::QUERIES, PAIRED).units >= 4 * resident; // enough units to distribute evenly
     const Order order = !p.causal ? EQUAL : many ? PAIRED : DEALT;
     const int units = Schedule(p, F::QUERIES, order).units;
     return LAUNCH(ctx, hopper_forward_kernel<F>, units < resident ? units : resident, F::THREADS, F::SHARED,
@@ -430,7 +430,7 @@ Status forward_hopper(Ctx *ctx, const Problem *p) {
     using namespace hopper_forward;
     if (p->width == 128) return launch<Tiling<128, 2, 128, 2, 240, false>>(ctx, *p);
     const int64_t tiles = divide_up(p->queries, 256) * p->heads * p->batch;
-    if (p->queries > 256 && tiles < 2 * cuda_device(ctx)->multiprocessors) // smaller tiles for more blocks
+    if (p->queries > 256 && tiles < 2 * cuda_device(ctx)->multiprocessors) // smaller tiles make more blocks
         return launch<Tiling<64, 2, 128, 4, 240, true>>(ctx, *p);
     return p->causal ? launch<Tiling<64, 4, 64, 8, 112, false>>(ctx, *p)
                      : launch<Tiling<64, 4, 64, 8, 112, true>>(ctx, *p);

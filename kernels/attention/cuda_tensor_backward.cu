@@ -1,26 +1,26 @@
-/* Flash attention backward in bf16 through tensor cores. Dao et al. 2022, algorithm 4, as two kernels, so
- * that every sum has one owner and a fixed order (no atomics): one owns keys and passes over the queries for
- * dk and dv, of all heads of its group; the other owns queries and passes over the keys for dq. Both
- * recompute the probabilities from the saved lse. What a warp's rows are multiplied with stays in registers:
- * the first kernel computes scores transposed (keys x queries), so that p^T and ds^T are left operands as
- * they come. */
+/* Flash attention backward in bf16 on tensor cores. Dao et al. 2022, algorithm 4, as two kernels, so that
+ * every sum has one owner and a fixed order (no atomics): one owns keys and passes over the queries of all
+ * heads of its group for dk and dv; the other owns queries and passes over the keys for dq. Both recompute
+ * the probabilities from the saved lse. A warp's left operands stay in registers: the first kernel computes
+ * scores transposed (keys x queries), so that p^T and ds^T are left operands directly. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/attention/cuda_tile.cuh"
 
 namespace attention {
 namespace {
 
-/* The tiles that fit the registers; M is 2, or 1 where that would make too few blocks to fill the device.
- * Keys kernel: 16 * M keys a warp; QUERIES queries arrive at a time, PART of them are worked on at a time. */
+/* Tile sizes that fit the registers. M is 2, or 1 if that would make too few blocks to fill the device. Keys
+ * kernel: 16 * M keys per warp; QUERIES queries are loaded at a time, and PART of them processed at a
+ * time. */
 template <int WIDTH, int ROWS>
 struct KeysTile {
     static constexpr int M = ROWS, KEYS = 16 * M * WARPS, QUERIES = 64, PART = 64 / M;
-    static constexpr int BLOCKS = WIDTH <= 64 ? 4 - M : 2; // on a multiprocessor
+    static constexpr int BLOCKS = WIDTH <= 64 ? 4 - M : 2; // per multiprocessor
     static constexpr size_t shared =
         sizeof(bf16) * PITCH<WIDTH> * (2 * KEYS + 4 * QUERIES) + sizeof(float2) * 2 * QUERIES;
 };
 
-/* Queries kernel: 16 * M queries a warp; KEYS keys arrive at a time. */
+/* Queries kernel: 16 * M queries per warp; KEYS keys are loaded at a time. */
 template <int WIDTH, int ROWS>
 struct QueriesTile {
     static constexpr int M = ROWS, QUERIES = 16 * M * WARPS, KEYS = WIDTH <= 64 ? 64 : 32, PART = 32;
@@ -29,7 +29,7 @@ struct QueriesTile {
     static constexpr size_t shared = sizeof(bf16) * PITCH<WIDTH> * (2 * QUERIES + 4 * KEYS);
 };
 
-/* Starts copying a tile of queries with their dy, lse and delta. */
+/* Starts the copy of a tile of queries with their dy, lse and delta. */
 template <int WIDTH, int QUERIES>
 __device__ inline void load_queries(const Problem &p, bf16 *q, bf16 *dy, float2 *statistics, int b, int head,
                                     int first) {
@@ -44,8 +44,8 @@ __device__ inline void load_queries(const Problem &p, bf16 *q, bf16 *dy, float2 
     copy_async_8(statistics + i, inside ? from + first + i : from, inside);
 }
 
-/* Scores, transposed, to probabilities. `key` and `query` are the first of the rows and columns of batch row
- * b. */
+/* Replaces transposed scores by probabilities. `key` and `query` are the first of the rows and columns, in
+ * batch row b. */
 template <int M, int N>
 __device__ inline void probabilities_transposed(const Problem &p, float (&s)[M][N][4],
                                                 const float2 *statistics, int b, int key, int query) {
@@ -53,7 +53,7 @@ __device__ inline void probabilities_transposed(const Problem &p, float (&s)[M][
     const float scale = p.scale * LOG2_E;
     const bool masked = first_query(p, key + 16 * M - 1) > query;
     const int seen =
-        query + 2 * t + p.keys - p.queries - key - g; // the last row that column 2 t sees, less g
+        query + 2 * t + p.keys - p.queries - key - g; // the last row that column 2 t sees, minus g
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const float4 two = *reinterpret_cast<const float4 *>(statistics + 8 * n + 2 * t);
@@ -94,7 +94,7 @@ struct FromDelta {
     }
 };
 
-/* What the mask makes of each probability of a tile of keys (rows) and queries (columns). */
+/* The dropout factor of each probability of a tile of keys (rows) and queries (columns). */
 template <int M, int N>
 __device__ inline void masks_transposed(const Problem &p, float (&keep)[M][N][4], const HeadTile &mine,
                                         int head, int key, int query) {
@@ -110,7 +110,7 @@ __device__ inline void masks_transposed(const Problem &p, float (&keep)[M][N][4]
                     kept(p, draw, mine.b, head, query + 8 * n + 2 * t + i % 2, key + 16 * m + i / 2 * 8 + g);
 }
 
-/* With dropout, P is dropped from for dv, and ds = P (keep dp - delta). */
+/* With dropout, dv reads the dropped-out P, and ds = P (keep dp - delta). */
 template <int M, int N, int WIDTH>
 __device__ inline void add_dropped_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4],
                                            float (&dv)[M][WIDTH / 8][4], const bf16 *keys, const bf16 *values,
@@ -143,7 +143,7 @@ __device__ inline void add_dropped_queries(const Problem &p, float (&dk)[M][WIDT
     multiply_rows<M, N / 2, WIDTH>(dk, left, q);
 }
 
-/* Adds to dk (not yet times scale) and dv of a warp's keys what 8 * N queries pass. */
+/* Adds the contribution of 8 * N queries to dk (not yet times scale) and dv of a warp's keys. */
 template <int M, int N, int WIDTH>
 __device__ inline void add_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4],
                                    float (&dv)[M][WIDTH / 8][4], const bf16 *keys, const bf16 *values,
@@ -167,8 +167,8 @@ __device__ inline void add_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4
     multiply_rows<M, N / 2, WIDTH>(dk, left, q);
 }
 
-/* dk and dv of one tile of keys. Queries beyond T are zeros with dy = 0 and pass nothing; keys at or beyond
- * the key length are computed from zeros and written as 0. */
+/* dk and dv of one tile of keys. Queries beyond T are zeros with dy = 0 and contribute nothing; keys at or
+ * beyond the key length are computed from zeros and written as 0. */
 /* Anatomy. Parallel: over 64 or 128 keys of a key head, a block each; a warp owns 16 or 32. Launch: keys / 64
  * or / 128 x key heads x batch blocks of 128. Holds: 146 to 255 registers, 31 to 103 KiB shared, some spill.
  * Occupancy: registers, by its bounds 2 or 3 blocks per multiprocessor, 1 with dropout. Reads: asynchronous
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
         copy_async_wait();
-        __syncthreads(); // this tile has arrived, and all warps are done with the one before
+        __syncthreads(); // this tile has arrived, and all warps are done with the previous one
         const int stage = step % 2, next = (step + 1) % 2, query = tile * Tile::QUERIES, of = head;
         if (tile++ == last_tile) tile = first_tile, head++;
         if (step + 1 < steps)
@@ -219,7 +219,9 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
             const bool any = first_query(p, first + own) < min(query + part + Tile::PART, p.queries);
             const int at = stage * STAGE + part * PITCH<WIDTH>;
             if (!any || first + own >= length) continue;
-            if (first_key(p, mine.b, query + part) >= first + own + 16 * M) continue; // another document's
+            if (first_key(p, mine.b, query + part) >= first + own + 16 * M)
+                continue; // queries of another
+                          // document
             const bf16 *k = keys + own * PITCH<WIDTH>, *v = values + own * PITCH<WIDTH>;
             const float2 *rows = statistics + stage * Tile::QUERIES + part;
             if constexpr (DROP)
@@ -232,7 +234,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
     }
 
     copy_async_wait();
-    __syncthreads(); // with no step at all, the keys are still on their way to where results are staged
+    __syncthreads(); // without any step, the keys are still being copied to where results are staged
     const int g = int(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -260,7 +262,7 @@ struct FromRowDelta {
     }
 };
 
-/* dp to keep * dp - delta, where it has come without delta. */
+/* Replaces dp by keep * dp - delta, for a dp that does not include delta yet. */
 template <int M, int N>
 __device__ inline void drop_gradients(const Problem &p, float (&dp)[M][N][4],
                                       const float2 (&statistics)[M][2], const HeadTile &mine, int row,
@@ -280,8 +282,8 @@ __device__ inline void drop_gradients(const Problem &p, float (&dp)[M][N][4],
             }
 }
 
-/* ds = p (dp - delta) into s, with p = 2^(s scale - lse) where the key may be seen and 0 elsewhere; dp comes
- * less delta. */
+/* Replaces s by ds = p (dp - delta), with p = 2^(s scale - lse) for visible keys and 0 for others; dp already
+ * includes -delta. */
 template <int M, int N>
 __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], const float (&dp)[M][N][4],
                                        const float2 (&statistics)[M][2], int b, int length, int row, int key,
@@ -328,15 +330,17 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
 
     const int tiles = (p.queries + Tile::QUERIES - 1) / Tile::QUERIES;
     const HeadTile mine = block_tile(tiles, p.heads);
-    const int first = (tiles - 1 - mine.tile) * Tile::QUERIES; // the longest first
+    const int first = (tiles - 1 - mine.tile) * Tile::QUERIES; // longest tiles first
     const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, row = first + 16 * M * warp;
     const int length = key_length(p, mine.b), last = p.queries - 1;
     const int steps =
         (keys_seen(p, length, min(first + Tile::QUERIES - 1, last)) + Tile::KEYS - 1) / Tile::KEYS;
-    const int seen = keys_seen(p, length, min(row + 16 * M - 1, last)); // by the last row of this warp
-    const int whole = p.starts ? 0 : keys_seen(p, length, row);         // by its first row, and all others
+    const int seen = keys_seen(p, length, min(row + 16 * M - 1, last)); // keys that this warp's last row sees
+    const int whole = p.starts ? 0 : keys_seen(p, length, row);         // keys that its first row, and so
+                                                                        // every row, sees
     const int first_step =
-        first_key(p, mine.b, first) / (2 * Tile::KEYS) * 2; // whose tiles are the first of two
+        first_key(p, mine.b, first) / (2 * Tile::KEYS) * 2; // with two buffers, tiles are numbered from an
+                                                            // even one
     const bf16 *const k = head_rows<bf16>(p, p.k, mine.b, mine.head / p.group);
     const bf16 *const v = head_rows<bf16>(p, p.v, mine.b, mine.head / p.group);
 
@@ -367,7 +371,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
 #pragma unroll 1
     for (int step = first_step; step < steps; step++) {
         copy_async_wait();
-        __syncthreads(); // this tile has arrived, and all warps are done with the one before
+        __syncthreads(); // this tile has arrived, and all warps are done with the previous one
         const int stage = step % 2 * STAGE, next = (step + 1) % 2 * STAGE;
         if (step + 1 < steps) {
             const int key = (step + 1) * Tile::KEYS;
@@ -426,7 +430,8 @@ Status launch_queries(Ctx *ctx, const Problem &p) {
 
 template <int WIDTH>
 Status launch(Ctx *ctx, const Problem &p) {
-    constexpr int MOST = WIDTH <= 64 ? 2 : 1; // what the registers hold of dk and dv
+    constexpr int MOST = WIDTH <= 64 ? 2 : 1; // rows in units of 16 per warp, as the registers for dk and dv
+                                              // allow
     if (fills_device(ctx, int64_t(p.kv_heads) * p.batch, p.keys))
         TRY((launch_keys<WIDTH, MOST>(ctx, p)));
     else

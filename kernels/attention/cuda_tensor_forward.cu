@@ -1,8 +1,8 @@
-/* Flash attention forward in bf16 through tensor cores. Dao 2023 (FlashAttention-2), algorithm 1: a block
- * keeps 128 queries and passes over the keys, 64 at a time, with an online softmax; a warp owns 32 queries
- * (M = 2), so that what it reads of the keys and values serves two products. Where that makes too few blocks
- * to fill the device, a block keeps 64 queries (M = 1). Scores stay in registers. The next keys
- * and values are on their way while a tile is worked on: one barrier for each tile. */
+/* Flash attention forward in bf16 on tensor cores. Dao 2023 (FlashAttention-2), algorithm 1: a block keeps
+ * 128 queries and passes over the keys, 64 at a time, with an online softmax. A warp owns 32 queries (M = 2),
+ * so that each fragment of keys and values is used in two products. If that makes too few blocks to fill the
+ * device, a block keeps 64 queries (M = 1). Scores stay in registers. The next keys and values are prefetched
+ * while a tile is processed: one barrier per tile. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/attention/cuda_tile.cuh"
 
@@ -14,15 +14,15 @@ constexpr int KEYS = 64;
 template <int WIDTH, int M>
 constexpr size_t SHARED = sizeof(bf16) * PITCH<WIDTH> *(16 * M * WARPS + 4 * KEYS);
 
-/* One query row's running softmax, for the rows that this thread holds: row 16 m + 8 half + g. `sum` covers
- * this thread's columns only until the end. */
+/* Online softmax of the rows that this thread holds: row 16 m + 8 half + g. Until the end `sum` covers only
+ * this thread's columns. */
 template <int M>
 struct Softmax {
     float maximum[M][2], sum[M][2];
 };
 
-/* What a lane sees masked: scores of keys at or beyond the number that its row may see become -inf, and those
- * before its document's first. */
+/* Sets scores of invisible keys in this lane to -inf: keys at or beyond the number that the row sees, and
+ * keys before its document. */
 template <int M>
 __device__ inline void mask(float (&s)[M][KEYS / 8][4], const Problem &p, int b, int length, int row,
                             int key) {
@@ -41,7 +41,7 @@ __device__ inline void mask(float (&s)[M][KEYS / 8][4], const Problem &p, int b,
         }
 }
 
-/* Turns scores into exp(score - maximum) and corrects what was accumulated under the old maximum. */
+/* Replaces scores by exp(score - maximum) and rescales earlier sums to the new maximum. */
 template <int WIDTH, int M>
 __device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][KEYS / 8][4],
                                     float (&o)[M][WIDTH / 8][4], float scale) {
@@ -55,7 +55,7 @@ __device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][KEYS / 8][4
                 maximum = fmaxf(maximum, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
             maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
-            // a row that has seen nothing yet has maximum -inf, and all its exponentials must be 0
+            // a row that has seen no key has maximum -inf, and all its exponentials must be 0
             const float base = maximum == -INFINITY ? 0.0f : maximum * scale;
             const float correction = power_of_two(state.maximum[m][half] * scale - base);
             state.maximum[m][half] = maximum;
@@ -76,7 +76,7 @@ __device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][KEYS / 8][4
         }
 }
 
-/* Exponentials, once they are summed, to what the mask keeps of them. */
+/* Applies dropout to the exponentials, after they have been summed. */
 template <int M>
 __device__ inline void drop_scores(float (&s)[M][KEYS / 8][4], const Problem &p, const HeadTile &mine,
                                    int row, int key) {
@@ -135,13 +135,16 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
 
     const int tiles = (p.queries + QUERIES - 1) / QUERIES;
     const HeadTile mine = block_tile(tiles, p.heads);
-    const int first = (tiles - 1 - mine.tile) * QUERIES; // the longest first
+    const int first = (tiles - 1 - mine.tile) * QUERIES; // longest tiles first
     const int warp = int(threadIdx.x) / 32, row = first + 16 * M * warp;
     const int length = key_length(p, mine.b), last = p.queries - 1;
     const int steps = (keys_seen(p, length, min(first + QUERIES - 1, last)) + KEYS - 1) / KEYS;
-    const int seen = keys_seen(p, length, min(row + 16 * M - 1, last));   // by the last row of this warp
-    const int unmasked = p.starts ? 0 : keys_seen(p, length, row) / KEYS; // tiles that all its rows see whole
-    const int first_step = first_key(p, mine.b, first) / (2 * KEYS) * 2;  // whose tiles are the first of two
+    const int seen = keys_seen(p, length, min(row + 16 * M - 1, last));   // keys that this warp's last row
+                                                                          // sees
+    const int unmasked = p.starts ? 0 : keys_seen(p, length, row) / KEYS; // tiles that all its rows see
+                                                                          // completely
+    const int first_step = first_key(p, mine.b, first) / (2 * KEYS) * 2;  // with two buffers, tiles are
+                                                                          // numbered from an even one
     const bf16 *const k = head_rows<bf16>(p, p.k, mine.b, mine.head / p.group);
     const bf16 *const v = head_rows<bf16>(p, p.v, mine.b, mine.head / p.group);
     const float scale = p.scale * LOG2_E;
@@ -162,7 +165,7 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
 #pragma unroll 1
     for (int step = first_step; step < steps; step++) {
         copy_async_wait();
-        __syncthreads(); // this tile has arrived, and all warps are done with the one before
+        __syncthreads(); // this tile has arrived, and all warps are done with the previous one
         if (step + 1 < steps) {
             const int next = (step + 1) % 2 * TILE;
             load_tile<KEYS, WIDTH>(keys + next, k, p.k.row, (step + 1) * KEYS, length, p.width, p.k.vector);
@@ -180,7 +183,7 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
     }
 
     copy_async_wait();
-    __syncthreads(); // with no step at all, the queries are still on their way to where the output is staged
+    __syncthreads(); // without any step, the queries are still being copied to where the output is staged
     float *const lse = p.lse ? p.lse + (int64_t(mine.b) * p.heads + mine.head) * p.queries : nullptr;
     finish<WIDTH>(p, state, o, lse, row, scale);
     store_rows<M, WIDTH>(o, own, head_rows<bf16>(p, p.y, mine.b, mine.head), p.y.row, row, p.queries, p.width,

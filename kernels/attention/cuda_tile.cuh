@@ -1,9 +1,9 @@
-/* cuda_tile: bf16 tiles in shared memory and products of them by one warp's tensor cores (sm_80 and later).
- * The fragments are those of mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"): with g = lane / 4
- * and t = lane % 4, an accumulator holds c[0], c[1] at row g and c[2], c[3] at row g + 8, columns 2t and
- * 2t + 1, so that two neighbouring accumulators, rounded and packed, are a left operand of 16 x 16.
- * A tile's rows lie WIDTH + 8 elements apart: the odd number of 16-byte vectors keeps the eight rows that
- * ldmatrix reads together in different banks. */
+/* cuda_tile: bf16 tiles in shared memory and their products by one warp's tensor cores (sm_80 and later). The
+ * fragments are those of mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"): with g = lane / 4 and t
+ * = lane % 4, an accumulator holds c[0], c[1] at row g and c[2], c[3] at row g + 8, columns 2t and 2t + 1, so
+ * that two neighbouring accumulators, rounded and packed, are a left operand of 16 x 16. The rows of a tile
+ * are WIDTH + 8 elements apart: with an odd number of 16-byte vectors, the eight rows that ldmatrix reads
+ * together are in different banks. */
 #pragma once
 
 #include "kernels/cuda/instructions.cuh"
@@ -18,8 +18,8 @@ constexpr int WARPS = 4, THREADS = 32 * WARPS;
 template <int WIDTH>
 constexpr int PITCH = WIDTH + 8;
 
-/* Copies rows [first, first + ROWS) of `from`, its rows `stride` apart, to a tile; rows from `end` and
- * columns from `width` on become zero. Asynchronous where `vector` allows: to be committed and awaited. */
+/* Copies rows [first, first + ROWS) of `from`, with rows `stride` apart, to a tile; rows from `end` and
+ * columns from `width` on become zero. Asynchronous if `vector`: the caller commits and waits. */
 template <int ROWS, int WIDTH>
 __device__ inline void load_tile(bf16 *tile, const bf16 *from, int64_t stride, int first, int end, int width,
                                  bool vector) {
@@ -44,8 +44,8 @@ __device__ inline void load_tile(bf16 *tile, const bf16 *from, int64_t stride, i
     }
 }
 
-/* Writes a warp's accumulators of 16 * M rows to rows [first, end) of `to`, through its own rows of shared
- * memory, so that they leave as whole vectors. */
+/* Writes a warp's accumulators of 16 * M rows to rows [first, end) of `to`, staged in the warp's own rows of
+ * shared memory, so that stores are whole vectors. */
 template <int M, int WIDTH>
 __device__ inline void store_rows(const float (&rows)[M][WIDTH / 8][4], bf16 *staging, bf16 *to,
                                   int64_t stride, int first, int end, int width, bool vector) {
@@ -74,21 +74,21 @@ __device__ inline void store_rows(const float (&rows)[M][WIDTH / 8][4], bf16 *st
     }
 }
 
-/* The 16 x 16 left operand at `tile` for 16 rows and 16 columns. */
+/* Loads the 16 x 16 left operand at `tile`. */
 template <int WIDTH>
 __device__ inline void load_left(uint32_t (&left)[4], const bf16 *tile) {
     const int lane = int(threadIdx.x) % 32;
     load_matrices(left, tile + lane % 16 * PITCH<WIDTH> + lane / 16 * 8);
 }
 
-/* What a warp multiplies from the left in several products: 16 * M rows of a tile, in registers or read again
- * for each product. */
+/* A warp's left operand of several products: 16 * M rows of a tile, kept in registers or loaded again for
+ * each product. */
 template <int M, int WIDTH, bool IN_REGISTERS>
 struct Left {
     uint32_t fragments[IN_REGISTERS ? M : 1][IN_REGISTERS ? WIDTH / 16 : 1][4];
     const bf16 *rows;
 
-    /* The rows must have arrived if they go to registers. */
+    /* Loads the rows to registers if they are kept there; they must have arrived. */
     __device__ inline Left(const bf16 *rows) : rows(rows) {
         if constexpr (IN_REGISTERS) {
 #pragma unroll
@@ -112,7 +112,7 @@ struct Left {
     }
 };
 
-/* The start of sums, for any accumulator m, n. */
+/* Starts every accumulator m, n at zero. */
 struct FromZero {
     __device__ inline void operator()(int, int, float (&start)[4]) const {
         start[0] = start[1] = start[2] = start[3] = 0.0f;
@@ -157,7 +157,7 @@ __device__ inline void pack_left(uint32_t (&left)[M][N / 2][4], const float (&c)
                 left[m][k][i] = pack(c[m][2 * k + i / 2][2 * (i % 2)], c[m][2 * k + i / 2][2 * (i % 2) + 1]);
 }
 
-/* c += a b: a in registers, 16 * M rows and 16 * K columns; b has 16 * K rows and WIDTH columns. */
+/* c += a b: a is in registers, 16 * M rows and 16 * K columns; b has 16 * K rows and WIDTH columns. */
 template <int M, int K, int WIDTH>
 __device__ inline void multiply_rows(float (&c)[M][WIDTH / 8][4], const uint32_t (&left)[M][K][4],
                                      const bf16 *b) {

@@ -12,7 +12,7 @@ Status attention_map(Ctx *ctx, const AttentionForward *a, Tensor map) {
     first.q.stride *= a->q.shape.d[1];
     first.q.shape.d[1] = 1;
     ctx->fuses = 0;
-    ctx->training = true; // in inference no form keeps them
+    ctx->training = true; // the naive form keeps probabilities only in training
     ctx->call = "attention map";
     Status status = attention_forward(ctx, &first, ARENA_SCRATCH);
     ctx->training = false;
@@ -20,7 +20,7 @@ Status attention_map(Ctx *ctx, const AttentionForward *a, Tensor map) {
     TRY(status);
     const Tensor p = first.probabilities; // (B, heads, 1, S)
     const Shape row = shape1(tensor_width(p));
-    for (int64_t i = 0; i < tensor_rows(p) && !ctx->measuring; i++) // which may lie apart
+    for (int64_t i = 0; i < tensor_rows(p) && !ctx->measuring; i++) // a view's rows may have gaps
         TRY(ctx->device->copy(ctx->device, tensor_elements(map, i * row.d[0], row).data,
                               tensor_elements(p, i * p.stride, row).data,
                               (size_t)row.d[0] * dtype_size(p.dtype)));

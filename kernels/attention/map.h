@@ -1,8 +1,8 @@
-/* map: what the first row of each sequence, such as a class token's, attends to. */
+/* map: attention probabilities of the first row of each sequence, such as a class token. */
 #pragma once
 
 #include "kernels/attention/attention.h"
 
-/* Of an attention that has run in inference, without a cache: map (B, heads, T) gets the probabilities, which
- * the naive form makes and keeps. */
+/* For an attention that has run in inference, without a cache: writes the probabilities to map (B, heads, T).
+ * The naive form computes them again. */
 CHECKED Status attention_map(Ctx *ctx, const AttentionForward *attention, Tensor map);

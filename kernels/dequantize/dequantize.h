@@ -16,7 +16,7 @@ typedef struct {
 
 CHECKED Status dequantize_forward(Ctx *ctx, const Dequantize *d);
 
-/* x's values in `dtype`: x itself where it is not grouped, else a tensor from scratch. */
+/* x's values in `dtype`: x itself if it is not grouped, else a tensor from scratch. */
 CHECKED Status dequantize_values(Ctx *ctx, Tensor x, Dtype dtype, Tensor *values);
 
 __END_DECLS
