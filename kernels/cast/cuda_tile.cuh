@@ -1,10 +1,10 @@
-/* tile: a matrix, as a source makes it, becomes bytes, their transpose and sums of its columns in one pass, in tiles
- * through shared memory.
+/* tile: a matrix, as a source makes it, becomes bytes, their transpose and sums of its columns in one pass,
+ * in tiles through shared memory.
  *
  * A source is a struct with a type Raw, what it reads for 8 neighbours of a row, and
  *     Raw read(int64_t row, int64_t column) const;
  *     void values(int64_t column, const Raw &raw, float (&x)[8]) const;
- */
+ * */
 #pragma once
 
 #include "kernels/cast/cast.h"
@@ -22,13 +22,14 @@ constexpr int TILE_THREADS = 256; // (16 along the columns, 16 along the rows)
 constexpr int ACROSS = TILE / COLUMNS, DOWN = TILE_THREADS / ACROSS;
 constexpr int WORDS = TILE / ROWS_AT_ONCE; // of a column of the tile
 
-/* Where the word of rows 4 * word of a column lies in shared memory, so that a warp's sixteen columns' neighbours by
- * eight, and its two words, fall into different banks. */
+/* Where the word of rows 4 * word of a column lies in shared memory, so that a warp's sixteen columns'
+ * neighbours by eight, and its two words, fall into different banks. */
 __device__ __forceinline__ int place(int column, int word) {
     return column * WORDS + (word ^ (column / COLUMNS * 2 & (WORDS - 1)));
 }
 
-/* The 4 x 8 values of four rows as bytes: `row` their words along the rows, two a row; `column` those along the columns. */
+/* The 4 x 8 values of four rows as bytes: `row` their words along the rows, two a row; `column` those along
+ * the columns. */
 __device__ __forceinline__ void convert(const float (&x)[ROWS_AT_ONCE][COLUMNS], float scale,
                                         uint32_t (&row)[ROWS_AT_ONCE][2], uint32_t (&column)[COLUMNS]) {
 #pragma unroll

@@ -1,7 +1,7 @@
-/* linear: bias, residual add and activation are done by the product's own pass where oneDNN or AMX's tiles
- * multiply; else the bias is what the product is added to, so it costs no pass, and activations and their
- * derivatives are one vectorized pass. A few rows (decoding) are dot products instead, with everything in one
- * pass over the weights. */
+/* linear: with oneDNN or AMX tiles the product itself applies bias, residual and activation. Otherwise the
+ * product accumulates on top of the bias, which so costs no pass, and an activation or its derivative is one
+ * vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over the
+ * weights. */
 #include "base/groups.h"
 #include "kernels/gemm/cpu.h"
 #include "kernels/gemm/cpu_blas.h"
@@ -11,15 +11,16 @@
 #include "kernels/simd.h"
 
 enum {
-    STREAMS = GROUP_STREAMS, // of weights that a thread reads side by side,
-    AHEAD = 2048,            // bytes of each that it asks for before it needs them
+    STREAMS = GROUP_STREAMS, // rows of weights that a thread reads at once
+    AHEAD = 2048,            // prefetch distance in bytes
     BLOCK = 16,              // outputs that a thread finishes at a time
     SLAB = 256,              // columns of a bias gradient that one thread sums at a time, at most
     RUN = 128,               // rows summed in fp32 before they are added to the total
     PIECE = 2048,            // elements of an activation that a thread does at a time
 };
 
-/* pre = bias in every row, plus skip, either of which may be empty: the product then accumulates on top. */
+/* Fills every row of pre with the bias, plus skip; either may be empty. The product then accumulates on
+ * top. */
 static void fill(Ctx *ctx, Tensor bias, Tensor skip, Tensor pre) {
     int64_t rows = tensor_rows(pre), width = tensor_width(pre);
     const stored *added = tensor_empty(bias) ? NULL : bias.data;
@@ -38,7 +39,7 @@ static void fill(Ctx *ctx, Tensor bias, Tensor skip, Tensor pre) {
     _Pragma("omp simd") for (int64_t i = 0; i < count; i++) run[i] = value;                                  \
     break
 
-/* A loop for each activation, so that each is vector code, of PIECE elements at most. */
+/* One loop per activation, so that each is vectorized; at most PIECE elements. */
 static void activate_run(Activation activation, const stored *pre, int64_t count, stored *y) {
     float room[PIECE], *run = run_of(y, room);
     switch (activation) {
@@ -47,7 +48,7 @@ static void activate_run(Activation activation, const stored *pre, int64_t count
     case ACTIVATION_GELU: FOR_EACH(simd_gelu_erf(load(pre[i])));
     case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(pre[i]) : 0);
     case ACTIVATION_TANH: FOR_EACH(simd_tanh(load(pre[i])));
-    case ACTIVATION_SWIGLU: return; // not element by element: gate_row
+    case ACTIVATION_SWIGLU: return; // not elementwise: see gate_row
     }
     store_run(run, count, y);
 }
@@ -86,7 +87,7 @@ static void gate_row(const stored *gate, const stored *up, int64_t width, stored
     for (int64_t c = 0; c < width; c++) y[c] = store(simd_silu(load(gate[c])) * load(up[c]));
 }
 
-/* dy may lie where dgate does. */
+/* dy may be dgate's memory. */
 static void gate_gradient_row(const stored *gate, const stored *up, const stored *dy, int64_t width,
                               stored *dgate, stored *dup) {
 #pragma omp simd
@@ -107,7 +108,7 @@ static void gate(Ctx *ctx, Tensor pre, Tensor y) {
     }
 }
 
-/* dpre (..., 2 * width) of dy, which may be the first half of its columns. */
+/* Computes dpre (..., 2 * width) from dy, which may be the first half of dpre's columns. */
 static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
     PRIMITIVE_OF (ctx, ctx->pass, "SwiGLU gradient", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL) {
@@ -118,9 +119,9 @@ static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     }
 }
 
-/* sums[s] = x . row outputs[s] of weight: as many rows of the weights at once, far apart in memory, and what comes after
- * them is asked for early. One row alone, left to the processor's own prefetching, gets two thirds of this
- * rate in bf16. */
+/* sums[s] = x . row outputs[s] of weight. Several rows of weights, far apart in memory, are read at once and
+ * prefetched explicitly: one row alone, with the hardware's prefetcher, reaches two thirds of this rate in
+ * bf16. */
 static void dots(const stored *x, Tensor weight, const int64_t outputs[STREAMS], int64_t count,
                  float sums[STREAMS]) {
     const stored *weights[STREAMS];
@@ -139,7 +140,7 @@ static void dots(const stored *x, Tensor weight, const int64_t outputs[STREAMS],
     }
 }
 
-/* What follows the sums of some outputs, from `first` on, of row n. */
+/* Finishes outputs of row n, from `first` on: bias, skip and activation of their sums. */
 static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int64_t count,
                            float sums[BLOCK]) {
     const stored *bias = tensor_empty(l->bias) ? NULL : (const stored *)l->bias.data + first;
@@ -157,7 +158,8 @@ static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int
         memcpy(float_row(l->y, n) + first, sums, (size_t)count * sizeof(float));
 }
 
-/* x in 8 bits by groups, for weights that are: integers multiply faster than what they stand for. */
+/* Quantizes x to 8 bits by groups if the weights are quantized: integer dot products are faster than
+ * dequantized ones. */
 static void quantize_rows(Tensor x, Tensor x8) {
     float room[GROUP];
     for (int64_t first = 0; first < tensor_count(x); first += GROUP) {
@@ -167,8 +169,8 @@ static void quantize_rows(Tensor x, Tensor x8) {
     }
 }
 
-/* Every thread owns outputs, in STREAMS blocks at a time, and reads their weights once for all rows. x8 is x by groups
- * where the weights are, else empty. */
+/* Each thread owns outputs, in STREAMS blocks at a time, and reads their weights once for all rows. x8 is x
+ * quantized by groups if the weights are, else empty. */
 static void few_rows(Ctx *ctx, const LinearForward *l, Tensor x8) {
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
     int64_t blocks = (out + BLOCK - 1) / BLOCK, apart = (blocks + STREAMS - 1) / STREAMS;
@@ -197,7 +199,8 @@ static void few_rows(Ctx *ctx, const LinearForward *l, Tensor x8) {
     }
 }
 
-/* What the product's own pass can do: all of the activation, unless its input is saved too. */
+/* The part of the activation that the product can apply: all of it, unless the activation's input is saved
+ * too. */
 static Finish finish_of(const LinearForward *l) {
     static const Finish finishes[ACTIVATION_COUNT] = {[ACTIVATION_GELU_TANH] = FINISH_GELU_TANH,
                                                       [ACTIVATION_GELU] = FINISH_GELU,
@@ -213,7 +216,7 @@ static const char *product_name(const LinearForward *l) {
     return bias ? "product, bias" : "product";
 }
 
-/* Where the library cannot add them: pre begins with them, and the product is added. */
+/* Without support in the library: pre is filled with bias and skip, and the product accumulates. */
 static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product, Tensor pre) {
     bool bias = !tensor_empty(l->bias), skip = !tensor_empty(l->skip);
     if (bias || skip)
@@ -262,8 +265,8 @@ static Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
 }
 SLOT(LINEAR, FORWARD, CPU, FUSED, STORED_DTYPE, linear_forward_cpu_fused);
 
-/* Columns [first, last) of dpre = dy * activation'(pre), where dpre is not dy itself, and of dbias. Sums
- * over rows run in order, whatever the number of threads. */
+/* Columns [first, last) of dpre = dy * activation'(pre), unless dpre is dy itself, and of dbias. Sums over
+ * rows run in order, whatever the number of threads. */
 static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64_t last) {
     int64_t rows = tensor_rows(dpre), width = last - first;
     float *dbias = tensor_empty(l->dbias) ? NULL : (float *)l->dbias.data + first;
@@ -286,7 +289,7 @@ static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64
     }
 }
 
-/* So that narrow layers have work for all threads. */
+/* Columns per slab, so that narrow layers have work for all threads. */
 static int64_t slab_of(Ctx *ctx, int64_t width) {
     const int64_t share = (width / cpu_threads(ctx) + CACHE_LINE_FLOATS - 1) & -CACHE_LINE_FLOATS;
     return share > SLAB ? SLAB : share > CACHE_LINE_FLOATS ? share : CACHE_LINE_FLOATS;

@@ -9,16 +9,16 @@
 #endif
 
 enum {
-    SUMS = GROUP / 4, // of a group's products
+    SUMS = GROUP / 4, // partial sums of a group
     PIECE = 64,       // groups whose scales are multiplied at a time
-    AHEAD = 1024,     // bytes of weights that are asked for early
+    AHEAD = 1024,     // prefetch distance in bytes of weights
 };
 
 typedef uint8_t Bytes __attribute__((vector_size(GROUP)));
 typedef int32_t Words __attribute__((vector_size(SUMS * sizeof(int32_t))));
 typedef float Floats __attribute__((vector_size(SUMS * sizeof(float))));
 
-/* A group's codes as they are stored: of I4 code + 8. */
+/* Loads a group's codes as stored; I4 stores code + 8. */
 static inline Bytes load_codes(Dtype dtype, const uint8_t *from) {
     typedef uint8_t Pairs __attribute__((vector_size(GROUP / 2)));
     Bytes codes;
@@ -32,7 +32,7 @@ static inline Bytes load_codes(Dtype dtype, const uint8_t *from) {
                                    15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
 }
 
-/* Each of the SUMS is of four neighbours' products: exact. `offset` is product_offset's. */
+/* Each of the SUMS adds four neighbours' products, exactly. `offset` is product_offset's. */
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
 /* The instruction multiplies unsigned bytes by signed ones, so it gets u = code + bias:
  *     sum code x = sum u x - bias sum x */
@@ -54,7 +54,8 @@ static inline Words product_offset(Dtype dtype, Bytes x) {
 static inline Words products(Dtype dtype, Bytes codes, Bytes x, Words offset) {
     if (dtype == I4) codes -= 8;
 #if defined(__AVX2__)
-    /* Unsigned bytes by signed ones here, too: a code leaves its sign to x. Two products fit in 16 bits. */
+    /* This instruction, too, multiplies unsigned bytes by signed ones, so the code's sign is moved to x. Two
+     * products fit in 16 bits. */
     const __m256i size = _mm256_abs_epi8((__m256i)codes),
                   other = _mm256_sign_epi8((__m256i)x, (__m256i)codes);
     return offset + (Words)_mm256_madd_epi16(_mm256_maddubs_epi16(size, other), _mm256_set1_epi16(1));
@@ -65,7 +66,8 @@ static inline Words products(Dtype dtype, Bytes codes, Bytes x, Words offset) {
 }
 #endif
 
-/* At most PIECE groups from `first` on. The dtype is a constant where this is called: the loop does not ask for it. */
+/* Adds at most PIECE groups from `first` on. The dtype is a constant after inlining, so the loop has no
+ * branch on it. */
 static inline __attribute__((always_inline)) void add_dots(Dtype dtype, Tensor x, int64_t x_first,
                                                            Tensor weight, const int64_t firsts[GROUP_STREAMS],
                                                            int64_t count, Floats lanes[GROUP_STREAMS]) {

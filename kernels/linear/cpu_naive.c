@@ -41,7 +41,7 @@ static real gelu_slope(real z) {
     EACH_ELEMENT (ctx, i, count) y[i] = store(value);                                                        \
     return
 
-/* A loop for each activation, so that each can be vector code. */
+/* One loop per activation, so that each can be vectorized. */
 static void activate(const Ctx *ctx, Activation activation, const stored *pre, int64_t count, stored *y) {
     switch (activation) {
     case ACTIVATION_NONE: FOR_EACH(load(pre[i]));
@@ -49,7 +49,7 @@ static void activate(const Ctx *ctx, Activation activation, const stored *pre, i
     case ACTIVATION_GELU: FOR_EACH(gelu(load(pre[i])));
     case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(pre[i]) : 0);
     case ACTIVATION_TANH: FOR_EACH(real_tanh(load(pre[i])));
-    case ACTIVATION_SWIGLU: break; // not element by element: silu, multiply_up
+    case ACTIVATION_SWIGLU: break; // not elementwise: see silu and multiply_up
     }
 }
 
@@ -109,7 +109,7 @@ static void gate_gradient(const Ctx *ctx, const stored *pre, Tensor dy, stored *
         }
 }
 
-/* dpre of dy, which may be the first half of dpre's columns. */
+/* Computes dpre from dy, which may be the first half of dpre's columns. */
 static void gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     PRIMITIVE (ctx, "up gradient", ACTIVATION, torch_call("aten::mul"))
         up_gradient(ctx, pre.data, dy, dpre.data);
@@ -171,7 +171,7 @@ static void add_columns(const Ctx *ctx, const stored *x, int64_t rows, int64_t w
         for (int64_t c = 0; c < width; c++) sum[c] += load(x[i * stride + c]);
 }
 
-/* dx of a layer whose input came through a gate, twice as wide as that. */
+/* Computes dx of a layer whose input is the output of a gated layer; dx is twice as wide as that. */
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
     Gemm product = linear_input_gradient(l, dpre, first);

@@ -1,5 +1,5 @@
-/* cuda_activation: the activations and their slopes (linear.h), each a type of its own that kernels are
- * instantiated with. */
+/* cuda_activation: the activations and their derivatives (linear.h), one type each, as template arguments of
+ * kernels. */
 #pragma once
 
 #include "kernels/linear/linear.h"
@@ -50,7 +50,7 @@ __device__ __forceinline__ float slope_of(float z) {
 
 /* silu(z) = z s with s = 1 / (1 + exp(-z)), and its slope s (1 + z (1 - s)). */
 __device__ __forceinline__ float silu(float z) {
-    return __fdividef(z, 1.f + __expf(fminf(-z, 80.f))); // a divisor beyond 2^126 would make 0 of z
+    return __fdividef(z, 1.f + __expf(fminf(-z, 80.f))); // a divisor beyond 2^126 would give 0
 }
 
 __device__ __forceinline__ float silu_slope(float z) {
@@ -60,8 +60,8 @@ __device__ __forceinline__ float silu_slope(float z) {
 
 } // namespace
 
-/* Runs the statements with the constant A = activation, which linear.c has found to be a known one; nothing
- * for a gated one, which is not made element by element. */
+/* Runs the statements with the constant A = activation, which linear.c has checked; does nothing for a gated
+ * one, which is not elementwise. */
 #define DISPATCH_ACTIVATION(activation, A, ...)                                                              \
     do {                                                                                                     \
         switch (activation) {                                                                                \

@@ -76,7 +76,7 @@ struct Slope {
     }
 };
 
-/* dgate = dy * up * silu'(gate), and behind its `width` columns dup = dy * silu(gate) */
+/* dgate = dy * up * silu'(gate), followed by dup = dy * silu(gate) in the next `width` columns */
 struct GatedSlope {
     struct Raw {
         Words dy, gate, up;

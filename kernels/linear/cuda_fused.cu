@@ -10,8 +10,8 @@
 #include "kernels/linear/cuda_rows.cuh"
 #include "kernels/linear/cuda_walk.cuh"
 
-/* Bias, tanh-GELU, SwiGLU and their gradients ride in a product's epilogue where there is one; else one
- * kernel does what is left. */
+/* Bias, tanh-GELU, SwiGLU and their gradients run in the product's epilogue if it supports them; else one
+ * kernel does the rest. */
 namespace {
 
 /* pre = y + bias, y = activation(pre), in place; bias and pre may be NULL.
@@ -24,7 +24,7 @@ namespace {
 template <typename T, int N, Activation A>
 __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     bias_activation(const T *bias, int64_t rows, int64_t width, T *pre, T *y) {
-    constexpr int BATCH = 4; // rows that a thread has on their way at once
+    constexpr int BATCH = 4; // rows in flight per thread
     const Walk walk(N);
     wait_for_previous();
     let_next_start();
@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     }
 }
 
-/* With an activation A dpre = dy * activation'(pre), written; else dpre is dy. A block's sums of dpre over
- * its rows go to row blockIdx.y of partials (blocks, O), which may be NULL. dpre may be dy. Floor: read dy
- * (and pre, write dpre): 1 (3) * rows * O * sizeof(T) bytes. */
+/* With an activation A, writes dpre = dy * activation'(pre); otherwise dpre is dy. A block's sums of dpre
+ * over its rows go to row blockIdx.y of partials (blocks, O), which may be NULL. dpre may be dy. Floor: read
+ * dy (and pre, write dpre): 1 (3) * rows * O * sizeof(T) bytes. */
 /* Anatomy. Parallel: over columns, a pack per thread, striding over rows. Launch: tiles of 32 packs of
  * columns x row groups, at most 528 blocks of 32 x 8. Holds: 40 to 64 registers, 1024 bytes to 8 KiB shared.
  * Occupancy: registers; 50 to 75% of the warps. Reads: 16 bytes per load, coalesced, 2 or 4 rows in flight;
@@ -66,7 +66,7 @@ template <typename T, int N, Activation A>
 __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     column_sums(const T *dy, const T *pre, int64_t rows, int64_t width, T *dpre, float *partials) {
     constexpr bool GRADIENT = A != ACTIVATION_NONE;
-    constexpr int BATCH = GRADIENT ? 2 : 4; // rows that a thread has on their way at once
+    constexpr int BATCH = GRADIENT ? 2 : 4; // rows in flight per thread
     const Walk walk(N);
     float sum[N] = {};
     wait_for_previous();
@@ -110,16 +110,16 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     }
 }
 
-/* Whether the epilogue does it: it spares a pass over the output, so wherever cuBLASLt has a kernel for it;
- * but its GELU takes the hardware's tanh, right to 2^-11, which is not good enough for fp32 proper.
- * Nobody asks while measuring: neither way takes scratch. */
+/* Whether to use the epilogue. It saves a pass over the output, so it is used wherever cuBLASLt supports it,
+ * except GELU in full fp32: cuBLASLt's GELU uses the hardware's tanh, accurate only to 2^-11. While measuring
+ * the answer does not matter, because neither way takes scratch. */
 bool in_epilogue(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
     const bool exact = product->c_dtype == F32 && !ctx->tf32;
     if (ctx->measuring || (exact && epilogue->kind != EPILOGUE_BIAS)) return false;
     return gemm_cuda_supports(ctx, product, epilogue);
 }
 
-/* Without an epilogue, but perhaps with a matrix to add. */
+/* Runs the product without an epilogue, possibly with a matrix to add. */
 Status plain(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
     return ctx->measuring ? OK : gemm_cuda_epilogue(ctx, product, epilogue);
 }
@@ -151,7 +151,8 @@ Status forward(Ctx *ctx, const LinearForward *l) {
         epilogue.aux = l->pre.data;
         epilogue.aux_ld = l->pre.stride;
     }
-    const bool known = !activate || erf || l->activation == ACTIVATION_GELU_TANH; // to the products
+    const bool known = !activate || erf || l->activation == ACTIVATION_GELU_TANH; // products implement these
+                                                                                  // activations
     if (!tensor_empty(l->bias) && known && in_epilogue(ctx, &product, &epilogue)) {
         PRIMITIVE (ctx,
                    activate ? "product, bias, GELU"
@@ -164,7 +165,7 @@ Status forward(Ctx *ctx, const LinearForward *l) {
 
     const int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     T *pre = data_of<T>(l->pre), *y = data_of<T>(l->y);
-    epilogue = {}; // the pass below has bias and activation
+    epilogue = {}; // the pass below adds bias and activation
     epilogue.added = l->skip.data;
     PRIMITIVE (ctx, skip ? "product, residual add" : "product", MATRIX) TRY(plain(ctx, &product, &epilogue));
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {bias, pre, y});
@@ -180,8 +181,8 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     return OK;
 }
 
-/* dpre = dy * activation'(pre) where there is an activation (dpre may be dy), and dbias += the sums of dpre
- * over rows where dbias is not empty. */
+/* dpre = dy * activation'(pre) if there is an activation (dpre may be dy), and dbias += the sums of dpre over
+ * rows if dbias is not empty. */
 template <typename T, int N>
 Status gradient_and_sums(Ctx *ctx, Activation activation, Tensor dy, Tensor pre, Tensor dpre, Tensor dbias) {
     const int64_t rows = tensor_rows(dy), width = tensor_width(dy);
@@ -261,7 +262,7 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
     return tensor_empty(l->dx) ? OK : input_gradient<T>(ctx, l, dpre);
 }
 
-/* pre is saved for the backward pass only. */
+/* pre is saved only for the backward pass. */
 template <typename T>
 Status forward_gated(Ctx *ctx, const LinearForward *l) {
     Tensor pre = l->pre; // (..., O)
@@ -304,7 +305,7 @@ static Status linear_backward_cuda_fused(Ctx *ctx, const void *contract) {
 SLOT(LINEAR, BACKWARD, CUDA, FUSED, F32, linear_backward_cuda_fused<float>);
 SLOT(LINEAR, BACKWARD, CUDA, FUSED, BF16, linear_backward_cuda_fused<bf16>);
 
-/* Hopper is where cuBLASLt's products of bytes pay. */
+/* cuBLASLt's fp8 products are faster only on Hopper and later. */
 bool linear_fp8_cuda(const Ctx *ctx) {
     return ctx->dtype == BF16 && cuda_device(ctx)->hopper && op_form(ctx, OP_LINEAR, BF16) == FORM_FUSED;
 }

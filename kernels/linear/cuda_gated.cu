@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr int BATCH = 2; // rows that a thread has on their way at once
+constexpr int BATCH = 2; // rows in flight per thread
 
 /* Floor: read pre, write y: 3 * rows * width * sizeof(T) bytes. */
 /* Anatomy. Parallel: over columns, a pack per thread, striding over rows. Launch: tiles of 32 packs of
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     }
 }
 
-/* Floor: read pre and dy, write dpre: 5 * rows * width * sizeof(T) bytes. dy may lie in dpre: an element of
- * it is read by the thread that writes there, and before it does. */
+/* Floor: read pre and dy, write dpre: 5 * rows * width * sizeof(T) bytes. dy may share memory with dpre: the
+ * thread that overwrites an element of dy has read it before. */
 /* Anatomy. Parallel: over columns, a pack per thread, striding over rows. Launch: tiles of 32 packs of
  * columns x row groups, at most 528 blocks of 32 x 8. Holds: 38 to 64 registers, no shared memory. Occupancy:
  * registers; 50 to 75% of the warps. Reads: 16 bytes per load, coalesced, 2 rows in flight; one element where

@@ -5,7 +5,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 
-/* reads and writes y, whose rows may lie apart */
+/* reads and writes y, whose rows may have gaps */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: not limited: all
  * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
@@ -172,7 +172,7 @@ static Status launch_gradient(Ctx *ctx, Activation activation, Tensor pre, Tenso
     return fail(ERROR_INTERNAL, "linear: an unknown activation");
 }
 
-/* dpre of dy, which may be the first half of dpre's columns. */
+/* Computes dpre from dy, which may be the first half of dpre's columns. */
 template <class T>
 static Status gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     int64_t count = tensor_count(dy), width = tensor_width(dy);
@@ -246,7 +246,7 @@ static Status linear_forward_cuda_naive(Ctx *ctx, const void *contract) {
 SLOT(LINEAR, FORWARD, CUDA, NAIVE, F32, linear_forward_cuda_naive<float>);
 SLOT(LINEAR, FORWARD, CUDA, NAIVE, BF16, linear_forward_cuda_naive<bf16>);
 
-/* dx of a layer whose input came through a gate, twice as wide as that. */
+/* Computes dx of a layer whose input is the output of a gated layer; dx is twice as wide as that. */
 template <class T>
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));

@@ -5,13 +5,15 @@
 #include "kernels/cuda/words.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 
-/* A warp makes a few outputs, each the dot product of a row of weights with every row of x. The weights of
- * the first round are on their way before the kernel that makes x is over: they do not depend on it. */
+/* A warp computes a few outputs, each the dot product of a row of weights with every row of x. It prefetches
+ * the first round of weights before the kernel that writes x has finished, because weights do not depend on
+ * it. */
 namespace {
 
-constexpr int FEW = 4; // rows
+constexpr int FEW = 4; // rows, at most
 constexpr int WARP = 32, WARPS = 4;
-constexpr int MANY_OUTPUTS = 16384; // from here on a warp makes more than one: x is then read less often
+constexpr int MANY_OUTPUTS = 16384; // from here on a warp computes more than one output, so that x is read
+                                    // less often
 
 template <typename T, typename Y>
 struct Layer {
@@ -23,7 +25,7 @@ struct Layer {
     Activation activation;
 };
 
-/* Floor: out * in * sizeof(T) bytes. ROUND 16-byte words of each row of weights are on their way at once. */
+/* Floor: out * in * sizeof(T) bytes. ROUND 16-byte words of each row of weights are in flight at once. */
 /* Anatomy. Parallel: over outputs, one or four per warp; lanes over the inputs. Launch: outputs / 4 or / 16
  * blocks of 32 x 4. Holds: 62 to 113 registers, no shared memory. Occupancy: registers; 25 to 50% of the
  * warps. Reads: 16 bytes per load, coalesced, 12 loads of weights in flight before the wait; x from the

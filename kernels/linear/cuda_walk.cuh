@@ -1,5 +1,5 @@
-/* cuda_walk: how a kernel of linear walks a matrix: a tile of columns down the rows. A thread stays with its
- * N columns, 16 bytes or one element, so that a bias or a column's sum stays in registers. */
+/* cuda_walk: how kernels of linear traverse a matrix: a tile of columns, row by row. A thread keeps its N
+ * columns, 16 bytes or one element, so that a bias or a column's sum stays in registers. */
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -7,11 +7,11 @@
 namespace {
 
 constexpr int WARP = 32;
-constexpr int ROWS = 8;                // rows of a block at once, one warp each
-constexpr int RESIDENT = 4;            // blocks that a multiprocessor's registers hold
-constexpr int BLOCKS = 132 * RESIDENT; // a fixed number, so that the order of sums is fixed
+constexpr int ROWS = 8;                // rows that a block processes at once, one warp each
+constexpr int RESIDENT = 4;            // blocks per multiprocessor that fit the registers
+constexpr int BLOCKS = 132 * RESIDENT; // constant, so that the order of sums is the same on every GPU
 
-/* What a thread has to do: N columns from `column` on, of the rows first, first + step, ... */
+/* A thread's work: N columns from `column` on, of the rows first, first + step, ... */
 struct Walk {
     int64_t column, first, step;
 

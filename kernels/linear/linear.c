@@ -2,7 +2,8 @@
 
 #include "kernels/check.h"
 
-/* The names of an activation and of its gradient, here and in PyTorch; a gated one is two primitives. */
+/* The names of an activation and of its gradient, here and in PyTorch; a gated activation is two
+ * primitives. */
 static const struct {
     const char *name, *gradient, *torch, *torch_gradient;
     Arithmetic arithmetic;
@@ -66,7 +67,7 @@ bool linear_multiplies_fp8(const Ctx *ctx) {
     return ctx->device->backend == BACKEND_CUDA && linear_fp8_cuda && linear_fp8_cuda(ctx);
 }
 
-/* cuBLASLt's products of bytes want all extents in sixteens. */
+/* cuBLASLt's fp8 products require all extents to be multiples of 16. */
 static bool multiplies_bytes(const Ctx *ctx, const LinearForward *l) {
     return linear_multiplies_fp8(ctx) && tensor_rows(l->x) % 16 == 0 && tensor_width(l->weight) % 16 == 0 &&
            tensor_rows(l->weight) % 16 == 0;
@@ -76,7 +77,7 @@ static Tensor element(Tensor rows, Operand operand, Shape shape) {
     return tensor_empty(rows) ? rows : tensor_elements(rows, operand * shape_count(shape), shape);
 }
 
-/* Only training has scales of the step before, and leaves something for the next. */
+/* Only training has scales from the previous step, and records maxima for the next. */
 static Cast cast_of(const Ctx *ctx, const LinearForward *l, Operand operand, Tensor x) {
     Cast c = {.x = x};
     if (!ctx->training) return c;
@@ -85,7 +86,7 @@ static Cast cast_of(const Ctx *ctx, const LinearForward *l, Operand operand, Ten
     return c;
 }
 
-/* Whether the caller has had this operand cast. Its bytes are of training's scales. */
+/* Whether the caller has already cast this operand. Its bytes use training's scales. */
 static bool is_cast(const Ctx *ctx, const Cast *c) {
     return ctx->training && !tensor_empty(c->y);
 }
@@ -101,7 +102,7 @@ Status linear_cast_weight(Ctx *ctx, const LinearForward *l, Cast *weight8) {
 
 static Status rounded(Ctx *ctx, const LinearForward *l, Operand operand, Tensor x, Tensor *values) {
     Cast c = cast_of(ctx, l, operand, x);
-    if (operand == OPERAND_WEIGHT && is_cast(ctx, &l->weight8)) c.seen = (Tensor){0}; // has been left already
+    if (operand == OPERAND_WEIGHT && is_cast(ctx, &l->weight8)) c.seen = (Tensor){0}; // already recorded
     TRY(cast_values(ctx, &c));
     *values = c.rounded;
     return OK;
@@ -115,8 +116,8 @@ static bool deferred(const LinearForward *l) {
     return l && l->deferred;
 }
 
-/* Leaves in `cast` the contract to be run; what the backward pass will read of x8 and weight8 is taken from `saved`. Takes
- * scratch, which the caller gives back. */
+/* Puts the contract to run in `cast`; the parts of x8 and weight8 that the backward pass reads are allocated
+ * from `saved`. Takes scratch, which the caller releases. */
 static Status cast_forward_operands(Ctx *ctx, LinearForward *l, LinearForward *cast, ArenaKind saved,
                                     ArenaMark *mark) {
     const bool bytes = multiplies_bytes(ctx, l), keeps = bytes && ctx->training;
@@ -139,7 +140,8 @@ static Status cast_forward_operands(Ctx *ctx, LinearForward *l, LinearForward *c
     return cast_forward(ctx, &cast->weight8);
 }
 
-/* The transposes of what the forward pass did not cast, since it was not run again with the rest of its block. */
+/* Casts the operands that the forward pass has not cast, which happens if its block was recomputed without
+ * it. */
 static Status cast_missing(Ctx *ctx, LinearForward *l, bool x, bool weight) {
     if (x && tensor_empty(l->x8.t)) {
         l->x8 = cast_of(ctx, l, OPERAND_X, l->x);
@@ -153,10 +155,10 @@ static Status cast_missing(Ctx *ctx, LinearForward *l, bool x, bool weight) {
     return cast_forward(ctx, &l->weight8);
 }
 
-/* dpre in bytes, of which each gradient reads one form, and the bias's gradient, which the same pass sums. */
+/* Casts dpre to bytes. Each gradient reads one of its two forms; the same pass sums the bias's gradient. */
 static Status cast_gradient(Ctx *ctx, LinearBackward *l) {
     const LinearForward *f = l->forward;
-    Tensor dpre = l->dy; // where it is deferred the form makes it, of dy and pre
+    Tensor dpre = l->dy; // if the activation is deferred, the form computes dpre from dy and pre
     if (f->deferred) dpre = tensor_view(NULL, dpre.dtype, linear_pre_shape(f));
     l->dy8 = cast_of(ctx, f, OPERAND_DPRE, dpre);
     l->dy8.sums = l->dbias;
@@ -167,7 +169,7 @@ static Status cast_gradient(Ctx *ctx, LinearBackward *l) {
     return cast_forward(ctx, &l->dy8);
 }
 
-/* The same of a backward pass, of which `forward` is where its forward contract is put. */
+/* The same for a backward pass; `forward` receives its forward contract. */
 static Status cast_backward_operands(Ctx *ctx, const LinearBackward *l, LinearForward *forward,
                                      LinearBackward *cast) {
     const LinearForward *f = l->forward;
@@ -186,7 +188,7 @@ static Status cast_backward_operands(Ctx *ctx, const LinearBackward *l, LinearFo
 
 /* ---- the products ---- */
 
-/* c = beta * c + a b^T of bytes, a (m, k) and b (n, k). */
+/* c = beta * c + a b^T on bytes, a (m, k) and b (n, k). */
 static Gemm product_of_bytes(const Cast *a, Tensor a_bytes, const Cast *b, Tensor b_bytes, Tensor c,
                              double beta) {
     Gemm g = gemm_forward(a_bytes, b_bytes, c, beta);
@@ -195,7 +197,7 @@ static Gemm product_of_bytes(const Cast *a, Tensor a_bytes, const Cast *b, Tenso
     return g;
 }
 
-/* The forward pass sums fast: a weight's gradient adds up far more terms. */
+/* The forward pass may use fast accumulation; a weight's gradient may not, because it sums far more terms. */
 Gemm linear_product(const LinearForward *l, Tensor y, double beta) {
     if (tensor_empty(l->x8.y)) return gemm_forward(l->x, l->weight, y, beta);
     Gemm g = product_of_bytes(&l->x8, l->x8.y, &l->weight8, l->weight8.y, y, beta);
@@ -264,7 +266,7 @@ Shape linear_pre_shape(const LinearForward *l) {
     return shape;
 }
 
-/* Columns of y. */
+/* The width of y. */
 static int64_t y_width(const LinearForward *l) {
     return tensor_rows(l->weight) / (activation_gated(l->activation) ? 2 : 1);
 }
@@ -311,7 +313,7 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     return check_dense("linear", "pre", l->pre, type, rows, out);
 }
 
-/* FLOPs of an activation and of its derivative, for each of its outputs; a transcendental function is one. */
+/* FLOPs per output of an activation and of its derivative; a transcendental function counts as one. */
 static const double activation_flops[ACTIVATION_COUNT][PASS_UPDATE] = {
     [ACTIVATION_GELU_TANH] = {8, 12}, [ACTIVATION_GELU] = {5, 10},   [ACTIVATION_RELU] = {1, 1},
     [ACTIVATION_TANH] = {1, 4},       [ACTIVATION_SWIGLU] = {4, 11},
@@ -334,7 +336,7 @@ static Status run_forward(Ctx *ctx, const LinearForward *l) {
     return op_run(ctx, &call);
 }
 
-/* Whether the form that runs has kernels for a weight by groups. */
+/* Whether the selected form has kernels for weights quantized by groups. */
 static bool reads_groups(const Ctx *ctx, const LinearForward *l) {
     return ctx->device->backend == BACKEND_CPU && tensor_rows(l->x) <= LINEAR_FEW_ROWS &&
            op_form(ctx, OP_LINEAR, l->x.dtype) == FORM_FUSED;
@@ -379,7 +381,7 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     TRY(check_that("linear", tensor_empty(l->dbias) || !tensor_empty(f->bias), "dbias goes with a bias"));
     if (!tensor_empty(l->dbias)) TRY(check_dense("linear", "dbias", l->dbias, wide, 1, out));
     bool gated_input = l->input && activation_gated(l->input->activation);
-    int64_t pre_width = gated_input ? 2 * in : in; // of the layer named as input
+    int64_t pre_width = gated_input ? 2 * in : in; // the width of the input layer's pre
     if (!tensor_empty(l->dx)) TRY(check_dense("linear", "dx", l->dx, type, rows, pre_width));
     TRY(check_that("linear", f->activation == ACTIVATION_NONE || l->dy_is_dpre || !tensor_empty(f->pre),
                    "an activation's backward pass has its saved input pre"));
@@ -421,7 +423,7 @@ static Status run_backward(Ctx *ctx, const LinearBackward *l) {
     return op_run(ctx, &call);
 }
 
-/* In 8 bits where the layer and the fuse say so. */
+/* Runs in 8 bits if the layer and the fuse say so. */
 static Status compute_backward(Ctx *ctx, const LinearBackward *l) {
     if (!in_fp8(ctx, l->forward)) return run_backward(ctx, l);
     LinearForward forward;
@@ -433,7 +435,8 @@ static Status compute_backward(Ctx *ctx, const LinearBackward *l) {
     return OK;
 }
 
-/* What is told of a deferred activation says otherwise. dpre in bytes serves both gradients: they stay together. */
+/* Resolves a deferred activation in the caller's contract. dpre in bytes serves both gradients, so these are
+ * not split. */
 static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
     LinearBackward b = *l;
     if (deferred(l->input)) b.input = NULL;
@@ -442,7 +445,7 @@ static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
     return b;
 }
 
-/* The gradients of the weights alone come later: what waits for dx need not wait for them. */
+/* Defers only the weights' gradients: whoever waits for dx need not wait for them. */
 Status linear_backward(Ctx *ctx, const LinearBackward *told) {
     LinearBackward l = as_it_is(ctx, told);
     TRY(check_backward(ctx, &l));

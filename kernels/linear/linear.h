@@ -21,29 +21,30 @@
  *     dweight += dpre^T x
  *     dbias   += sum over rows of dpre
  *
- * where the dpre of a gated layer is, side by side,
+ * The dpre of a gated layer consists of two halves, side by side:
  *
  *     dgate    = dy * up * silu'(gate)
  *     dup      = dy * silu(gate)
  *
- * dy is the gradient of skip too. Where x is the output of another linear layer with an activation, name that
- * layer as `input`, and dx is made the gradient of its pre, which the product's epilogue can do:
+ * dy is also the gradient of skip. If x is the output of another linear layer with an activation, that layer
+ * can be named as `input`; dx is then the gradient of its pre, which the product's epilogue can compute:
  *
  *     dx = (dpre weight) * activation'(input->pre)
  *
- * That layer's own backward pass is then told dy_is_dpre. Where it is gated, dx is its dgate and dup, twice
- * as wide as x. Without `accumulate` a dx as wide as x may lie where x does: every form reads x for dweight
- * before it writes dx. The weights' gradients may have a pass of their own: without dweight there is dx alone,
- * without dx there are dweight and dbias. Where a contract `lasts`, ctx->puts_off may leave them to a later
- * one.
+ * The backward pass of the input layer then gets dy_is_dpre. If that layer is gated, dx is its dgate and dup,
+ * twice as wide as x. Without `accumulate`, a dx as wide as x may share memory with x: every form reads x for
+ * dweight before it writes dx. Weight gradients may have a pass of their own: without dweight only dx is
+ * computed, without dx only dweight and dbias. If a contract `lasts`, ctx->puts_off may defer them.
  *
- * With `fp8`, and under --fused=fp8, products read x, weight and dpre rounded to e4m3 (kernels/cast/cast.h), in the
- * forward pass and in both gradients; dbias sums dpre as it is. Where the GPU multiplies e4m3, a layer that `may_defer`
- * leaves its activation, and the slope, to the casts that read them: y then has a shape and no memory, and its reader's
- * backward pass returns the gradient of y. The caller gives `dy_is_dpre` and `input` as ever.
+ * With `fp8`, and under --fused=fp8, products read x, weight and dpre rounded to e4m3 (kernels/cast/cast.h)
+ * in the forward pass and in both gradients; dbias sums the unrounded dpre. Where the GPU multiplies e4m3, a
+ * layer that `may_defer` defers its activation, and its derivative, to the casts that read them: y then has a
+ * shape but no memory, and the backward pass of y's reader returns the gradient of y. The caller sets
+ * `dy_is_dpre` and `input` as usual.
  *
- * A weight by groups stands for its values (kernels/dequantize). For a few rows the CPU's fused form also rounds x to 8
- * bits by groups, so that it multiplies integers; every other form makes the values first. */
+ * A weight quantized by groups stands for its values (kernels/dequantize). For a few rows the fused form of
+ * the CPU also quantizes x to 8 bits by groups and multiplies integers; every other form dequantizes
+ * first. */
 #pragma once
 
 #include "kernels/cast/cast.h"
@@ -63,95 +64,96 @@ typedef enum {
 
 #define ACTIVATION_COUNT (ACTIVATION_SWIGLU + 1)
 
-/* Made of two halves of pre, not element by element. */
+/* The output is made of two halves of pre, not elementwise. */
 static inline bool activation_gated(Activation activation) {
     return activation == ACTIVATION_SWIGLU;
 }
 
-/* A product in 8 bits reads these operands: they are the rows of `scales` and `seen`. */
+/* Operands that a product in 8 bits reads; they index the rows of `scales` and `seen`. */
 typedef enum { OPERAND_X, OPERAND_WEIGHT, OPERAND_DPRE, OPERANDS } Operand;
 
-/* Up to here reading the weights is the whole cost, and forms may have kernels of their own. */
+/* Up to this many rows, reading the weights is the whole cost, and forms may have kernels of their own. */
 enum { LINEAR_FEW_ROWS = 4 };
 
-/* All have one dtype, but for a weight by groups (base/groups.h), which is for inference, and the logits: y may be fp32
- * where x is bf16, without bias, activation and skip. */
+/* All have the same dtype, except weights quantized by groups (base/groups.h), for inference only, and
+ * logits: y may be fp32 with a bf16 x, without bias, activation and skip. */
 typedef struct LinearForward {
     Tensor x;      // (..., I)
     Tensor weight; // (O, I)
     Tensor bias;   // (O); may be empty
-    Tensor skip;   // (..., O); empty with an activation or parts. y may not lie where skip does
-    Tensor pre;    // (..., O): read by the backward pass; empty without an activation
+    Tensor skip;   // (..., O); empty with an activation or parts. y must not share memory with skip
+    Tensor pre;    // (..., O): saved for the backward pass; empty without an activation
     Tensor y;      // (..., O); gated: (..., O/2)
     Activation activation;
-    int64_t asked; // the first outputs, which somebody asked for; the others are padding and no work. 0: all
-    int parts; // weight is this many layers of the same size, one below the other: the naive form runs each
-               // for itself, as frameworks run queries, keys and values; 0 or 1: it is one layer
-    const struct LinearForward *input; // the activated layer that made x, or NULL
-    bool fp8;      // its products may be of 8 bits; what has an activation is then told dy_is_dpre
-    Tensor scales; // (OPERANDS) fp32: those of the step before (cast.h, `given`); may be empty
-    Tensor seen;   // (OPERANDS, CAST_SEEN) fp32: what casts leave for the next step; may be empty
-    bool
-        may_defer; // y is read by one layer alone, which has fp8, is as wide as x and names this one as input
-    bool deferred; // set by linear_forward: the activation has been left to that layer
-    Cast x8; // filled by linear_forward where the GPU multiplies e4m3: the backward pass reads t and scale
-    Cast
-        weight8; // the same; training may give it, of linear_cast_weight, for as long as the weight stays as it is
-    bool casts_input; // said by linear.c to a form: x8 is still to be made, of input->pre
+    int64_t asked; // the number of outputs needed; the others are padding and are not counted as work. 0: all
+    int parts; // weight is this many layers of the same size, stacked: the naive form runs each separately,
+               // as frameworks run queries, keys and values; 0 or 1: it is one layer
+    const struct LinearForward *input; // the activated layer that computed x, or NULL
+    bool fp8;       // products may run in 8 bits; if it has an activation, its backward pass gets dy_is_dpre
+    Tensor scales;  // (OPERANDS) fp32: scales from the previous step (cast.h, `given`); may be empty
+    Tensor seen;    // (OPERANDS, CAST_SEEN) fp32: maxima that casts record for the next step; may be empty
+    bool may_defer; // y is read by only one layer, which has fp8, is as wide as x and names this one as input
+    bool deferred;  // set by linear_forward: the activation is deferred to that layer
+    Cast x8;      // set by linear_forward where the GPU multiplies e4m3: the backward pass reads t and scale
+    Cast weight8; // the same; training may pass the result of linear_cast_weight, as long as the weight is
+                  // unchanged
+    bool casts_input; // set by linear.c for a form: x8 must still be computed, from input->pre
 } LinearForward;
 
 typedef struct {
     const LinearForward *forward;
-    const LinearForward *input; // the activated layer that made x, or NULL
+    const LinearForward *input; // the activated layer that computed x, or NULL
     Tensor dy;                  // (..., O); gated: (..., O/2), unless it is dpre
     bool dy_is_dpre;
-    Tensor dx;       // (..., I), or (..., 2*I) where `input` is gated; may be empty
+    Tensor dx;       // (..., I), or (..., 2*I) if `input` is gated; may be empty
     bool accumulate; // dx += instead of dx =; not with `input`
-    Tensor dweight;  // (O, I) fp32, +=; may be empty, and then dbias is
-    Tensor dbias;    // (O) fp32, +=; empty where bias is, or where another operation sums dpre
-    bool lasts;      // x and dy stay as they are until the pass is over, and dy is dpre
-    Cast dy8;        // filled by linear_backward: dy as the products read it; empty: as it is
+    Tensor dweight;  // (O, I) fp32, +=; may be empty together with dbias
+    Tensor dbias;    // (O) fp32, +=; empty if bias is, or if another operation sums dpre
+    bool lasts;      // x and dy stay valid until the pass ends, and dy is dpre
+    Cast dy8;        // set by linear_backward: dy as the products read it; empty: unchanged
 } LinearBackward;
 
-/* y, and where an activation is trained pre, are taken from `saved` where they are empty. */
+/* Where they are empty, y, and pre if an activation is trained, are allocated from `saved`. */
 CHECKED Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved);
 CHECKED Status linear_backward(Ctx *ctx, const LinearBackward *l);
 
-/* Casts the weight of a layer with `fp8` into y, t and scale of `weight8`, which then goes into contracts of training.
- * Those that multiply their operands in their own dtype round the weight themselves. */
+/* Casts the weight of a layer with `fp8` into y, t and scale of `weight8`, which training then passes in its
+ * contracts. Devices that multiply in the operands' own dtype round the weight themselves. */
 CHECKED Status linear_cast_weight(Ctx *ctx, const LinearForward *l, Cast *weight8);
 
-/* Memory for the dx of the layer that reads this activated one's y, from scratch where it cannot lie where y does. */
+/* Allocates the dx of the layer that reads this activated layer's y: in y's memory, or from scratch if it
+ * does not fit there. */
 CHECKED Status linear_take_gradient(Ctx *ctx, const LinearForward *l, Tensor *gradient);
 
-/* Whether --fused=fp8 multiplies bytes here. Else operands are rounded to e4m3 and multiplied in their own dtype, which
- * says the same but for the order and the width of the sums. */
+/* Whether --fused=fp8 multiplies bytes here. Otherwise operands are rounded to e4m3 and multiplied in their
+ * own dtype, with the same result except for the order and width of the sums. */
 bool linear_multiplies_fp8(const Ctx *ctx);
 __attribute__((weak)) bool linear_fp8_cuda(const Ctx *ctx); // CUDA's part of the answer
 
-/* The products of a contract, of its operands in 8 bits where it has them. `dpre` is what has become of dy. */
+/* The products of a contract, on 8-bit operands if it has them. `dpre` is dy after the activation's
+ * gradient. */
 Gemm linear_product(const LinearForward *l, Tensor y, double beta);
 Gemm linear_input_gradient(const LinearBackward *l, Tensor dpre, Tensor dx);
 Gemm linear_weight_gradient(const LinearBackward *l, Tensor dpre);
 
-/* One of the layers of a contract with parts: views of its rows of the weight and columns of y. */
+/* One layer of a contract with parts: views of its rows of the weight and columns of y. */
 LinearForward linear_part(const LinearForward *l, int part);
-/* Of its backward pass: the first part writes dx (or adds to it, as asked) and the others add. `forward` is
- * where the part's forward contract is put, which the result points to. */
+/* Its backward pass: the first part writes dx (or accumulates, if asked) and the others accumulate. `forward`
+ * receives the part's forward contract, to which the result points. */
 LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearForward *forward);
 
-/* Of a gated layer the plain one that makes pre: what a form runs before its gate. */
+/* The plain layer that computes pre of a gated one: a form runs it before the gate. */
 LinearForward linear_ungated(const LinearForward *l, Tensor pre);
-/* And what is left of its backward pass once dpre, (..., O), is there. */
+/* The rest of its backward pass, once dpre, (..., O), is computed. */
 LinearBackward linear_ungated_backward(const LinearBackward *l, Tensor dpre);
-/* (..., O): what dpre and a pre that nobody saves are taken as. */
+/* (..., O): the shape of dpre, and of a pre that is not saved. */
 Shape linear_pre_shape(const LinearForward *l);
 
-/* What the profile calls an activation and its gradient: "GELU", "GELU gradient", ... */
+/* An activation's name in profiles, and its gradient's: "GELU", "GELU gradient", ... */
 const char *activation_name(Activation activation);
 const char *activation_gradient_name(Activation activation);
 Arithmetic activation_arithmetic(Activation activation);
-/* And PyTorch; linear_torch: the naive form's product, to which the bias is added there. */
+/* PyTorch's names; linear_torch: the naive form's product, which includes the bias there. */
 TorchName activation_torch(Activation activation);
 TorchName activation_gradient_torch(Activation activation);
 TorchName linear_torch(const LinearForward *l);

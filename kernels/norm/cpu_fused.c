@@ -1,17 +1,17 @@
-/* norm, one pass over memory: a row is read once, and stays in the first-level cache over the short loops
- * that add, find its statistics and write it. */
+/* norm in one pass over memory: a row is read once and stays in L1 while short loops add, compute statistics
+ * and write it. */
 #include "kernels/dropout/mask.h"
 #include "kernels/norm/norm.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
 
-enum { RUN = 256 }; // columns that are made in fp32 before they are stored
+enum { RUN = 256 }; // columns that are computed in fp32 before they are stored
 
 static int64_t run_end(int64_t first, int64_t width) {
     return first + RUN < width ? first + RUN : width;
 }
 
-/* Returns the sum of r = x + skip. */
+/* Computes r = x + skip and returns its sum. */
 static float residual_sum(const stored *x, const stored *skip, int64_t width, stored *r) {
     float sum = 0, room[RUN];
     for (int64_t first = 0, end; first < width; first = end) {
@@ -33,7 +33,7 @@ static float row_sum(const stored *x, int64_t width) {
     return sum;
 }
 
-/* The sum of squared distances from the mean: no cancellation, as sum r^2 - mean^2 would have. */
+/* The sum of squared deviations from the mean. Unlike sum r^2 - mean^2 it has no cancellation. */
 static float row_spread(const stored *r, float mean, int64_t width) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -57,7 +57,7 @@ static void normalize(const stored *r, const stored *weight, const stored *bias,
     }
 }
 
-/* r may be y: element by element. */
+/* r may be y, because each element is read before it is written. */
 static float rms_row(const stored *r, const stored *weight, double eps, int64_t width, stored *y) {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
@@ -68,11 +68,11 @@ static float rms_row(const stored *r, const stored *weight, double eps, int64_t 
     return rstd;
 }
 
-/* One row of the skip, or of its gradient. */
+/* One row of the skip, or of its gradient, under dropout. */
 typedef struct {
     DropoutMask elements, samples;
-    bool drops, deepens; // whether there are these
-    int64_t rows;        // of a sample
+    bool drops, deepens; // whether dropout and stochastic depth are on
+    int64_t rows;        // per sample
 } SkipMask;
 
 static SkipMask skip_mask(const NormForward *n) {
@@ -126,7 +126,7 @@ static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
 }
 SLOT(NORM, FORWARD, CPU, FUSED, STORED_DTYPE, norm_forward_cpu_fused);
 
-/* dskip of the rows [first, last), once their dr is there. */
+/* Writes dskip of the rows [first, last) from their dr. */
 static void drop_rows(const NormBackward *b, int64_t first, int64_t last) {
     if (!norm_drops(b->forward)) return;
     const SkipMask mask = skip_mask(b->forward);
@@ -134,7 +134,7 @@ static void drop_rows(const NormBackward *b, int64_t first, int64_t last) {
         skip_row(&mask, i, stored_row(b->dr, i), tensor_width(b->dr), stored_row(b->dskip, i));
 }
 
-/* One row of the backward pass; dweight, dbias and dr_sums are this thread's own sums. */
+/* Backward pass of one row; dweight, dbias and dr_sums are this thread's own sums. */
 static void backward_row(const NormBackward *b, int64_t row, float *dweight, float *dbias, float *dr_sums) {
     const NormForward *f = b->forward;
     int64_t width = tensor_width(f->x);
@@ -176,7 +176,7 @@ static void backward_row(const NormBackward *b, int64_t row, float *dweight, flo
     }
 }
 
-/* The same of RMS, of each of the row's heads. */
+/* The same for RMS norm, for each of the row's heads. */
 static void rms_backward_row(const NormBackward *b, int64_t row, float *dweight, float *dr_sums) {
     const NormForward *f = b->forward;
     int64_t width = tensor_width(f->weight), heads = norm_heads(f);
@@ -212,7 +212,7 @@ static void rms_backward_row(const NormBackward *b, int64_t row, float *dweight,
 }
 
 /* Each thread sums the parameters' gradients over its own block of rows; the blocks are then added in order.
- * The split depends on the number of threads alone, so equal runs give equal bits. */
+ * The split depends only on the number of threads, so equal runs give equal bits. */
 static Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormBackward *b = contract;
     int64_t rows = tensor_rows(b->dy), width = tensor_width(b->forward->weight), threads = cpu_threads(ctx);
@@ -236,7 +236,7 @@ static Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
             }
             for (int64_t s = 0; s < 3; s++) {
                 float *sum = sums[s];
-                if (!sum) continue; // for all threads alike
+                if (!sum) continue; // the condition is the same for all threads
 #pragma omp for simd schedule(static)
                 for (int64_t c = 0; c < width; c++)
                     for (int64_t t = 0; t < threads; t++) sum[c] += float_row(partial, 3 * t + s)[c];

@@ -4,8 +4,8 @@
 
 #include <tgmath.h>
 
-/* The rows of a view as `real`, heads being rows of their own, one behind the other: t itself, or where its
- * rows lie apart or are narrow a tensor to copy them to. */
+/* A view's rows as `real`, with each head as a row. Returns t itself if it is dense and `real`, else a tensor
+ * for a copy. */
 static Status take_rows(Ctx *ctx, const char *name, Tensor t, int64_t width, Tensor *rows) {
     Shape shape = shape2(tensor_count(t) / width, width);
     Dtype wide = dtype_wide(t.dtype);
@@ -126,7 +126,7 @@ static void drop_samples(const Ctx *ctx, const NormForward *n, const stored *x, 
     }
 }
 
-/* y of x, both (rows, C), as the skip is dropped from, or its gradient. */
+/* Applies dropout and stochastic depth to x (rows, C), the skip or its gradient, and writes y. */
 static void drop(Ctx *ctx, const NormForward *n, Tensor x, Tensor y) {
     int64_t rows = tensor_rows(x), width = tensor_width(x);
     if (dropout_on(&n->dropout)) {
@@ -169,7 +169,7 @@ static void add_columns(const Ctx *ctx, const real *x, int64_t rows, int64_t wid
         for (int64_t c = 0; c < width; c++) sum[c] += x[i * width + c];
 }
 
-/* The backward pass as rows of `real`: dr is copied back. */
+/* The backward pass on rows of `real`; dr is copied back at the end. */
 typedef struct {
     Tensor r, dy, dr;       // (rows, C)
     Tensor n, g, product;   // (rows, C)

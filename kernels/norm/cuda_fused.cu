@@ -4,19 +4,19 @@
 #include "kernels/norm/cuda_group.cuh"
 #include "kernels/norm/cuda_skip.cuh"
 
-/* A row is read once and kept in registers, in 16-byte packs dealt out to the threads of its group in turn:
- * one warp up to 8 packs a thread, beyond that one block. Rows that are longer still, or not whole packs,
- * take norm_rows_any, which reads a row more than once. Of rows that are heads, blockIdx.y is the head. */
+/* A row is read once and kept in registers, in 16-byte packs distributed over the threads of its group: one
+ * warp for up to 8 packs per thread, else one block. Longer rows, and rows that are not whole packs, use
+ * norm_rows_any, which reads a row more than once. If heads are normalized, blockIdx.y is the head. */
 namespace {
 
-constexpr int ROWS_THREADS = 128; // four rows at once, a warp each
+constexpr int ROWS_THREADS = 128; // four rows at once, one warp each
 
 template <typename T>
 struct ForwardRows {
     const T *x, *skip, *weight, *bias; // (rows, heads * C), (rows, C) or NULL, (C), (C)
     T *r, *y;                          // (rows, C), (rows, heads * C)
     float *mean, *rstd;                // (rows), (rows, heads)
-    int64_t rows, x_stride, y_stride;  // the strides are RMS's: LAYER's rows lie one behind the other
+    int64_t rows, x_stride, y_stride;  // the strides are for RMS; LAYER has dense rows
     int columns;                       // C
     float eps;
     SkipMask mask;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_
         ONE_WARP ? blockIdx.x * (int64_t)(ROWS_THREADS / WARP) + threadIdx.x / WARP : blockIdx.x;
     wait_for_previous();
     let_next_start();
-    if (row >= n.rows) return; // whole groups at a time
+    if (row >= n.rows) return; // all threads of a group return together
     const int64_t start = LAYER ? row * n.columns : row * n.x_stride + blockIdx.y * n.columns;
     const int64_t y_start = LAYER ? start : row * n.y_stride + blockIdx.y * n.columns;
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_
             if constexpr (DROP) drop_skip<WIDTH>(n.mask, row, c, added);
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) values[i][e] += added[e];
-            const Words rounded = packed<T>(values[i]); // the statistics are those of r as it is stored
+            const Words rounded = packed<T>(values[i]); // the statistics are those of r as stored
             store_words(n.r + start + c, rounded);
             unpack<T>(rounded, values[i]);
         }
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_
     }
 }
 
-/* The same for any number of columns, a block to a row: the row is read again, from the caches. */
+/* The same for any number of columns, one block per row: the row is read again, from the caches. */
 /* Anatomy. Parallel: over rows, a block each; threads over columns. Launch: rows x heads blocks of 256.
  * Holds: 40 to 60 registers, 128 bytes shared, some spill. Occupancy: registers; 50 to 75% of the warps.
  * Reads: one element per thread, coalesced, a row up to three times, again from the caches. Syncs: one
@@ -139,16 +139,16 @@ __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_any(const ForwardRows
     }
 }
 
-/* Threads of a block that holds one row, `packs` packs a thread: whole warps. */
+/* Threads of a block that holds one row with `packs` packs per thread: whole warps. */
 int block_threads(int64_t row_packs, int packs) {
     return (int)divide_up(row_packs, packs * WARP) * WARP;
 }
 
-/* What to launch for a row of row_packs packs; norm_rows_any where a row is too long. */
+/* Selects the kernel for a row of row_packs packs; norm_rows_any if a row is too long. */
 template <typename T>
 struct ForwardPlan {
     void (*kernel)(ForwardRows<T>);
-    int threads, rows; // of a block
+    int threads, rows; // per block
 };
 template <typename T, NormKind KIND, bool DROP>
 ForwardPlan<T> forward_plan(int64_t row_packs) {

@@ -7,22 +7,22 @@
 #include "kernels/norm/cuda_skip.cuh"
 
 /* A row is read once and kept in registers, in 16-byte packs, by as many warps as give each thread one pack
- * (up to four where it is long). Rows that are longer still, or not whole packs, take norm_rows_backward_any,
- * which reads a row twice. Of rows that are heads, blockIdx.y is the head. */
+ * (up to four for long rows). Longer rows, and rows that are not whole packs, use norm_rows_backward_any,
+ * which reads a row twice. If heads are normalized, blockIdx.y is the head. */
 namespace {
 
-constexpr int MULTIPROCESSORS = 132; // fixed, so that the order of the sums over rows is fixed too
-constexpr int THREADS = 256;         // of a block: one row or several at once
-constexpr int ANY_RESIDENT = 4;      // blocks of a multiprocessor for rows of any length
-constexpr int MOST_PACKS = 4;        // of a row that a thread holds
+constexpr int MULTIPROCESSORS = 132; // constant, so that the order of sums over rows is the same on every GPU
+constexpr int THREADS = 256;         // per block, for one row or several at once
+constexpr int ANY_RESIDENT = 4;      // blocks per multiprocessor for rows of any length
+constexpr int MOST_PACKS = 4;        // packs of a row per thread, at most
 
-/* What is summed over rows: d weight, d bias (LAYER only), dr as it comes in. */
+/* Sums over rows: dweight, dbias (LAYER only), and the incoming dr. */
 template <NormKind KIND>
 struct Sums {
     enum { DWEIGHT, DBIAS, DR = KIND == NORM_LAYER ? 2 : 1, COUNT };
 };
 
-/* Blocks of THREADS that a multiprocessor's registers shall hold. */
+/* Blocks of THREADS that must fit a multiprocessor's registers. */
 constexpr int resident_blocks(int packs) {
     return packs == 1 ? 3 : packs == 2 ? 2 : 1;
 }
@@ -32,23 +32,23 @@ struct BackwardRows {
     const T *dy, *r, *weight; // (rows, C), (rows, C), (C)
     const float *mean, *rstd; // (rows)
     T *dr;                    // (rows, C)
-    float *partials;          // (blocks, sums, C): the block's part of each sum
-    int sums;                 // Sums::COUNT, or without DR
+    float *partials;          // (blocks, sums, C): partial sums of each block
+    int sums;                 // Sums::COUNT, or one fewer without dr_sums
     int64_t rows;
-    int64_t dy_stride, r_stride, dr_stride; // RMS's: LAYER's rows lie one behind the other
+    int64_t dy_stride, r_stride, dr_stride; // for RMS; LAYER has dense rows
     int columns;
     bool accumulate;
-    T *dskip; // (rows, C) where something is dropped
+    T *dskip; // (rows, C) with dropout
     SkipMask mask;
 };
 
-/* Where a row of a tensor begins. */
+/* The start of a tensor's row. */
 template <NormKind KIND>
 __device__ __forceinline__ int64_t row_start(int64_t row, int columns, int64_t stride) {
     return KIND == NORM_LAYER ? row * columns : row * stride + blockIdx.y * columns;
 }
 
-/* Where a row's statistics are. */
+/* The index of a row's statistics. */
 template <NormKind KIND>
 __device__ __forceinline__ int64_t statistics_at(int64_t row) {
     return KIND == NORM_LAYER ? row : row * gridDim.y + blockIdx.y;
@@ -60,8 +60,8 @@ __device__ __forceinline__ int64_t block_index() {
     return KIND == NORM_LAYER ? (int64_t)blockIdx.x : (int64_t)blockIdx.y * gridDim.x + blockIdx.x;
 }
 
-/* A thread's packs of a row of dy and r (and of dr, to add to). What lies beyond the row or beyond the
- * last row is zero, and adds nothing to any sum. */
+/* A thread's packs of a row of dy and r (and of dr, if it accumulates). Packs beyond the row or beyond the
+ * last row are zero and contribute nothing to sums. */
 template <typename T, NormKind KIND, int PACKS>
 struct RowPacks {
     Words dy[PACKS], r[PACKS], before[PACKS];
@@ -83,8 +83,8 @@ struct RowPacks {
     }
 };
 
-/* The sums over the row's group of g and of g times the normalized r, to all threads of the group. `slot`
- * alternates between calls: see group_sum. */
+/* The sums of g, and of g times the normalized r, over the row's group; every thread of the group gets them.
+ * `slot` alternates between calls: see group_sum. */
 __device__ __forceinline__ float2 row_sums(float2 sums, int slot) {
     __shared__ float2 of_warp[2][THREADS / WARP];
     const int warps = blockDim.x / WARP, group = threadIdx.y * warps;
@@ -100,11 +100,11 @@ __device__ __forceinline__ float2 row_sums(float2 sums, int slot) {
     return sums;
 }
 
-/* The block's row of partials. Its groups add up in shared memory, one after another. */
+/* Writes the block's row of partials. Its groups are added in shared memory, one after another. */
 template <int SUMS, int PACKS, int WIDTH>
 __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH], int count, int columns,
                                                float *partials) {
-    extern __shared__ __align__(16) float shared_sums[]; // (count, columns) where there are several groups
+    extern __shared__ __align__(16) float shared_sums[]; // (count, columns) if there are several groups
     for (unsigned turn = 0; turn < blockDim.y; turn++) {
         float *to = turn + 1 < blockDim.y ? shared_sums : partials;
         if (turn > 0) __syncthreads();
@@ -124,8 +124,8 @@ __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH],
     }
 }
 
-/* A group of blockDim.x threads, whole warps, has a row, and the next one is on its way meanwhile; a block
- * has blockDim.y groups. Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T)
+/* A group of blockDim.x threads, whole warps, processes a row while it loads the next one; a block has
+ * blockDim.y groups. Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T)
  * bytes. */
 /* Anatomy. Parallel: over rows, a group of whole warps each; a block goes on by the grid's stride. Launch: as
  * many blocks of at most 256 as the registers of 132 multiprocessors hold. Holds: 64 to 255 registers, 128
@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
     write_partials(sums, b.sums, b.columns, b.partials + block_index<KIND>() * b.sums * b.columns);
 }
 
-/* The same for any number of columns. A thread keeps to its columns, so it may use its part of the block's
- * row of partials as accumulators. */
+/* The same for any number of columns. A thread keeps its columns, so its part of the block's row of partials
+ * can serve as accumulators. */
 /* Anatomy. Parallel: over rows, a block each by the grid's stride; threads over columns. Launch: at most 528
  * blocks of 256. Holds: 32 to 40 registers, 128 bytes shared. Occupancy: registers; 75 to 100% of the warps.
  * Reads: one element per thread, coalesced, a row twice, again from the caches. Syncs: one barrier per row.
@@ -256,13 +256,13 @@ __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_backward_any(const Ba
     }
 }
 
-/* What to launch for a row of some packs. */
+/* Selects the launch for rows of a number of packs. */
 template <typename T>
 struct BackwardPlan {
     void (*kernel)(BackwardRows<T>);
     dim3 threads;
-    int rows;     // that a block takes at once
-    int64_t most; // blocks that run at once: each leaves one row of partial sums
+    int rows;     // rows that a block processes at once
+    int64_t most; // blocks that run at once, each with one row of partial sums
 };
 
 /* A group's threads hold a row; a block has as many groups as fit. */
@@ -310,7 +310,7 @@ Status backward(Ctx *ctx, const NormBackward *n) {
                        {b.dy, b.r, b.weight, b.dr, b.dskip}))
         plan = backward_plan<T, KIND>(packs, b.mask.on());
     const int64_t tiles = divide_up(rows, plan.rows), most = divide_up(plan.most, heads);
-    const int64_t blocks = tiles < most ? tiles : most; // for each head
+    const int64_t blocks = tiles < most ? tiles : most; // per head
     const size_t shared = plan.threads.y > 1 ? (size_t)(columns * b.sums) * sizeof(float) : 0;
 
     Tensor partials;

@@ -1,14 +1,14 @@
-/* What the fused norm's two passes share: how the threads that hold a row of it add. */
+/* cuda_group: sums over the threads that hold a row, for both passes of the fused norm. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 static constexpr int WARP = 32;
-static constexpr int BLOCK_THREADS = 256; // at most, where a block holds one row
+static constexpr int BLOCK_THREADS = 256; // at most, if a block holds one row
 
-/* The sum of a and of b over the row's group, to all its threads. `slot` alternates between calls, so that
- * one barrier is enough: nobody writes a slot that somebody may still read. */
+/* Sums a and b over the row's group; every thread gets the sums. `slot` alternates between calls, so that one
+ * barrier is enough: no thread overwrites a slot that another may still read. */
 template <bool ONE_WARP>
 __device__ inline float2 group_sum(float a, float b, int slot) {
     a = warp_sum(a);

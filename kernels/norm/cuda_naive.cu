@@ -1,11 +1,11 @@
-/* norm as its formula reads, one kernel for each step. What passes between the steps is fp32. */
+/* norm as its formula reads, one kernel per step. Intermediate tensors are fp32. */
 #include "kernels/norm/cuda_skip.cuh"
 
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-/* Rows of a view to rows of another. */
+/* Copies rows of a view to rows of another view. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 30 registers, no shared memory. Occupancy: not limited: all warps
  * fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none. Fusion: with
@@ -19,8 +19,7 @@ static __global__ void copy_rows(const T *from, int64_t from_stride, int64_t cou
     }
 }
 
-/* The rows of a view, heads being rows of their own, one behind the other: t itself, or where its rows lie
- * apart a tensor to gather them in. */
+/* A view's rows, with each head as a row: t itself if it is dense, else a tensor to gather its rows in. */
 static Status take_rows(Ctx *ctx, const char *name, Tensor t, int64_t width, Tensor *dense) {
     Shape shape = shape2(tensor_count(t) / width, width);
     if (!tensor_dense(t)) return take(ctx, ARENA_SCRATCH, name, t.dtype, shape, dense);
@@ -36,8 +35,7 @@ static Status copy(Ctx *ctx, Tensor from, int64_t from_stride, Tensor to, int64_
                            data_of<T>(to), to_stride);
 }
 
-/* Fills what take_rows has taken for a view, and the way back; nothing where the rows are those of the
- * view. */
+/* Copies a view to the tensor from take_rows, or back; does nothing if that tensor is the view itself. */
 template <class T>
 static Status gather(Ctx *ctx, Tensor view, Tensor dense) {
     if (tensor_dense(view)) return OK;
@@ -53,7 +51,7 @@ static Status scatter(Ctx *ctx, Tensor dense, Tensor view) {
     return OK;
 }
 
-/* One warp for each row. */
+/* One warp per row. */
 /* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 30 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: warp shuffles only.
@@ -73,7 +71,7 @@ static __global__ void row_mean(const T *x, int64_t rows, int64_t width, float *
     }
 }
 
-/* mean = mean(x * y). One warp for each row. */
+/* mean = mean(x * y). One warp per row. */
 /* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 32 to 38 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: warp shuffles only.
@@ -94,7 +92,7 @@ static __global__ void row_mean_product(const T *x, const T *y, int64_t rows, in
     }
 }
 
-/* rstd = 1 / sqrt(mean((r - mean)^2) + eps). One warp for each row. */
+/* rstd = 1 / sqrt(mean((r - mean)^2) + eps). One warp per row. */
 /* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 32 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: warp shuffles only.
@@ -115,7 +113,7 @@ static __global__ void row_rstd(const T *r, const float *mean, int64_t rows, int
     }
 }
 
-/* rstd = 1 / sqrt(mean(r^2) + eps). One warp for each row. */
+/* rstd = 1 / sqrt(mean(r^2) + eps). One warp per row. */
 /* Anatomy. Parallel: over rows, a warp each. Launch: grid stride, at most 32 blocks of 256 per
  * multiprocessor. Holds: 30 to 42 registers, no shared memory. Occupancy: registers; 62 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: warp shuffles only.
@@ -205,7 +203,7 @@ static __global__ void scale_and_shift(const float *n, const T *weight, const T 
     }
 }
 
-/* r (rows, C) to n, normalized by the statistics. */
+/* Normalizes r (rows, C) with the statistics and writes n. */
 template <class T>
 static Status normalize_rows(Ctx *ctx, const NormForward *f, Tensor r, Tensor n) {
     int64_t width = tensor_width(r), count = tensor_count(r);
@@ -218,7 +216,7 @@ static Status normalize_rows(Ctx *ctx, const NormForward *f, Tensor r, Tensor n)
                            count, width, data_of<float>(n));
 }
 
-/* y of r, both (rows, C); n is scratch of that shape. */
+/* Computes y from r, both (rows, C); n is scratch of that shape. */
 template <class T>
 static Status layer_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tensor y) {
     const TorchName torch = norm_torch(ctx, f);
@@ -251,7 +249,7 @@ static Status rms_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tenso
     return OK;
 }
 
-/* Whole samples of x are kept, or none of their elements; y may be x. */
+/* Keeps or drops whole samples of x; y may be x. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 28 to 34 registers, no shared memory. Occupancy: registers; 75 to
  * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
@@ -268,7 +266,7 @@ static __global__ void drop_samples(const SkipMask mask, const T *x, int64_t cou
     }
 }
 
-/* y of x, both (rows, C), as the skip is dropped from, or its gradient. */
+/* Applies dropout and stochastic depth to x (rows, C), the skip or its gradient, and writes y. */
 template <class T>
 static Status drop_skip(Ctx *ctx, const NormForward *f, Tensor x, Tensor y) {
     int64_t count = tensor_count(x), width = tensor_width(x);
@@ -331,7 +329,7 @@ static __global__ void multiply(const T *x, const float *n, int64_t count, float
     }
 }
 
-/* g = dy * weight, each row by the same weights */
+/* g = dy * weight, with the same weights for each row */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: not limited: all
  * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
@@ -375,7 +373,7 @@ static __global__ void input_gradient(const float *n, const float *g, Statistics
     }
 }
 
-/* The backward pass as rows: views are gathered, and dr scattered again. */
+/* The backward pass on dense rows: views are gathered, and dr is scattered back. */
 struct Rows {
     Tensor r, dy, dr;       // (rows, C)
     Tensor n, g, product;   // (rows, C) fp32
@@ -397,7 +395,7 @@ static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
     return columns_take(ctx, s->product, &s->partials);
 }
 
-/* dweight += sum of dy * n;   dbias += sum of dy;   dr_sums += sum of dr, which has yet to be added to */
+/* dweight += sum of dy * n;   dbias += sum of dy;   dr_sums += sum of dr before anything is added to it */
 template <class T>
 static Status parameter_gradients(Ctx *ctx, const NormBackward *b, bool packed, const Rows *s) {
     const TorchName torch = norm_torch(ctx, b->forward);

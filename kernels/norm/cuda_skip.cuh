@@ -1,13 +1,13 @@
-/* cuda_skip: what the CUDA forms drop from a norm's skip: elements, and whole samples. */
+/* cuda_skip: dropout and stochastic depth of a norm's skip in the CUDA forms. */
 #pragma once
 
 #include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/norm/norm.h"
 
-/* Goes to kernels by value. */
+/* Passed to kernels by value. */
 struct SkipMask {
     DropoutMask elements, samples;
-    int64_t rows; // of a sample
+    int64_t rows; // per sample
 
     __host__ __device__ inline bool on() const { return elements.on() || samples.on(); }
 };
@@ -16,7 +16,7 @@ static inline SkipMask skip_mask(const NormForward *n) {
     return {dropout_mask(n->dropout), dropout_mask(n->depth), n->depth_rows};
 }
 
-/* What the columns of a sample are multiplied by. */
+/* The factor of a sample under stochastic depth. */
 __device__ inline float sample_factor(const SkipMask &m, int64_t row) {
     const DropoutMask &s = m.samples;
     return dropout_words(s, (uint32_t)*s.draw, row / m.rows, NORM_DEPTH_BLOCK).x >= s.least ? s.factor : 0.f;

@@ -20,7 +20,7 @@ static Status take_outputs(Ctx *ctx, NormForward *n, ArenaKind saved) {
     return take_missing(ctx, saved, "norm.rstd", wide, rows, &n->rstd);
 }
 
-/* x, y, dy, dr: rows one behind the other, or where RMS has no skip perhaps apart. */
+/* Checks x, y, dy or dr: dense rows, or possibly strided ones for RMS without a skip. */
 static Status check_rows(const NormForward *n, const char *name, Tensor t) {
     int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
     bool apart = n->kind == NORM_RMS && tensor_empty(n->skip);

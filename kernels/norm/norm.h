@@ -7,13 +7,13 @@
  *     rstd = 1 / sqrt(mean((r - mean)^2) + eps)              LAYER
  *     rstd = 1 / sqrt(mean(r^2) + eps)                       RMS
  *
- * where a mean is that of the row. depth is stochastic depth (Huang et al. 2016): of a sample, depth_rows rows
- * one below the other, all of the skip is kept and divided by 1 - rate, or nothing is; by the first word that
- * a Dropout draws for row `sample` and the columns' block NORM_DEPTH_BLOCK. Without a skip r is x itself and stays empty. RMS has neither bias nor
- * mean: both stay empty, and so does dbias. Its rows may be heads: where the weight is narrower than x, each
- * C columns of x are a row of their own, as queries and keys are normalized in Qwen3. x, y, dy and dr may
- * then be columns of a packed projection, and y may lie where x does, in inference only: the backward pass
- * reads x.
+ * where means are over a row. depth is stochastic depth (Huang et al. 2016) per sample, a group of depth_rows
+ * consecutive rows: either the whole skip is kept and divided by 1 - rate, or it is dropped. The decision is
+ * the first word that a Dropout draws for row `sample` and block NORM_DEPTH_BLOCK of columns. Without a skip,
+ * r is x itself and stays empty. RMS has neither bias nor mean: both stay empty, and so does dbias. RMS can
+ * normalize heads: if the weight is narrower than x, each C columns of x are a row of their own, as for
+ * queries and keys in Qwen3. x, y, dy and dr may then be columns of a packed projection. In inference y may
+ * share memory with x; the backward pass reads x.
  *
  * Backward, with n = (r - mean) * rstd (RMS: r * rstd) and g = dy * weight:
  *
@@ -22,12 +22,12 @@
  *     dskip    = depth(dropout(dr)), by the same masks       written
  *     dweight += sum over rows of dy * n
  *     dbias   += sum over rows of dy
- *     dr_sums += sum over rows of dr as it comes in
+ *     dr_sums += sum over rows of dr before anything is added
  *
- * dr is the gradient of x, and where nothing is dropped that of skip too. With `accumulate` it holds what
- * later users of r have left there; without, it may lie where dy does. dr_sums is for the layer that joins
- * the stream behind this norm: where the gradient of its output is dr as it comes in, the sums are its bias's
- * gradient. */
+ * dr is the gradient of x, and without dropout also that of skip. With `accumulate` it already holds the
+ * gradients of r's later readers; otherwise it may share memory with dy. dr_sums serves the next layer that
+ * adds to the residual stream: the incoming dr is the gradient of its output, so the sums are the gradient of
+ * its bias. */
 #pragma once
 
 #include "kernels/dropout/dropout.h"
@@ -36,9 +36,9 @@ __BEGIN_DECLS
 
 typedef enum { NORM_LAYER, NORM_RMS } NormKind;
 
-#define NORM_DEPTH_BLOCK 0xFFFFFFFFu // no row has a block of columns of that number
+#define NORM_DEPTH_BLOCK 0xFFFFFFFFu // an index that no block of columns has
 
-/* x, skip, weight, bias, r and y have one dtype. Without a skip the x and y of RMS may be views, and heads*C
+/* x, skip, weight, bias, r and y have the same dtype. For RMS without a skip, x and y may be views, heads*C
  * wide. */
 typedef struct {
     NormKind kind;
@@ -46,39 +46,39 @@ typedef struct {
     Tensor skip;       // (..., C); may be empty
     Tensor weight;     // (C)
     Tensor bias;       // (C); RMS: empty
-    Tensor r;          // (..., C); empty where skip is
+    Tensor r;          // (..., C); empty if skip is
     Tensor y;          // (..., C)
     Tensor mean, rstd; // (rows) fp32; RMS: mean is empty, and rstd (rows * heads)
     double eps;
-    Dropout dropout;    // of skip; off where skip is empty
-    Dropout depth;      // of its samples; likewise
-    int64_t depth_rows; // of a sample, where depth is on
+    Dropout dropout;    // of skip; off if skip is empty
+    Dropout depth;      // stochastic depth of the skip's samples; off if skip is empty
+    int64_t depth_rows; // per sample, with depth
 } NormForward;
 
 typedef struct {
     const NormForward *forward;
-    Tensor dy;       // (..., C); a view where x may be one
-    Tensor dr;       // (..., C); likewise
+    Tensor dy;       // (..., C); a view if x may be one
+    Tensor dr;       // (..., C); a view if x may be one
     bool accumulate; // dr += instead of dr =
     Tensor dskip;    // (..., C); empty without dropout
     Tensor dweight;  // (C) fp32, +=
-    Tensor dbias;    // (C) fp32, +=; empty where bias is
+    Tensor dbias;    // (C) fp32, +=; empty if bias is
     Tensor dr_sums;  // (C) fp32, +=; empty unless accumulate, and with dropout or heads
 } NormBackward;
 
-/* r, y, mean and rstd are taken from `saved` where they are empty. */
+/* Where they are empty, r, y, mean and rstd are allocated from `saved`. */
 CHECKED Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved);
 CHECKED Status norm_backward(Ctx *ctx, const NormBackward *n);
 
-/* Whether anything is dropped from the skip. */
-/* What PyTorch calls the parts of the naive form. */
+/* Whether dropout or stochastic depth drops anything from the skip. */
+/* PyTorch's names of the naive form's primitives. */
 TorchName norm_torch(const Ctx *ctx, const NormForward *n);
 
 static inline bool norm_drops(const NormForward *n) {
     return dropout_on(&n->dropout) || dropout_on(&n->depth);
 }
 
-/* Rows of the weight's width in a row of x: 1, but where RMS norms heads. */
+/* Heads per row of x: x's width / the weight's, which is 1 unless RMS normalizes heads. */
 static inline int64_t norm_heads(const NormForward *n) {
     return tensor_width(n->x) / tensor_width(n->weight);
 }
