@@ -18,8 +18,8 @@ static Status check(const Cast *c) {
     return check_dense("cast", "sums", c->sums, wide, 1, width);
 }
 
-/* For each element the maximum, the product with the scale and, where they are asked for, that with its inverse or
- * the sum. */
+/* FLOPs per element: the maximum, the product with the scale, and, if requested, the product with its inverse
+ * or the sum. */
 Status cast_forward(Ctx *ctx, const Cast *c) {
     TRY(check(c));
     if (tensor_count(c->x) == 0) return OK;

@@ -11,9 +11,9 @@
  *     seen[0]     = max(seen[0], m)
  *     seen[1]     = 1                           where s * m > 448; else it stays as it is
  *
- * A given scale is of the step before (model/scales.h): then one pass over x does everything. Else m must be known
- * before anything is rounded, which takes a pass of its own. An element of x that is not finite becomes NaN; without a
- * given scale all of y does. */
+ * A given scale comes from the previous step (model/scales.h): then a single pass over x suffices. Otherwise
+ * m must be known before rounding, which takes a pass of its own. An element of x that is not finite becomes
+ * NaN; without a given scale, all of y does. */
 #pragma once
 
 #include "kernels/op.h"
@@ -35,11 +35,11 @@ typedef struct {
 
 CHECKED Status cast_forward(Ctx *ctx, const Cast *c);
 
-/* `rounded` of c->x, from scratch. */
+/* Allocates `rounded` of c->x from scratch and computes it. */
 CHECKED Status cast_values(Ctx *ctx, Cast *c);
-/* Takes t and scale from `saved`. */
+/* Allocates t and scale from `saved`. */
 CHECKED Status cast_take_transpose(Ctx *ctx, ArenaKind saved, Cast *c);
-/* Takes y, and the scale where it has not been taken, from scratch. */
+/* Allocates y, and scale unless it has been allocated, from scratch. */
 CHECKED Status cast_take_bytes(Ctx *ctx, Cast *c);
 
 __END_DECLS

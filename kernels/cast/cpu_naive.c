@@ -2,7 +2,7 @@
 #include "kernels/cast/cast.h"
 #include "kernels/real.h"
 
-/* NaN where there is one: as bits, of positive numbers a NaN's are the largest. */
+/* Compares magnitudes as integers, which orders positive floats and makes a NaN the largest. */
 static float absolute_maximum(const Ctx *ctx, const stored *x, int64_t count) {
     uint32_t most = 0;
 #pragma omp parallel for num_threads(cpu_threads(ctx)) reduction(max : most) if (count >= EACH_LEAST)

@@ -3,7 +3,7 @@
 
 namespace {
 
-/* x as it lies in memory. */
+/* Reads x directly from memory. */
 template <class T>
 struct Stored {
     typedef Pack<T, COLUMNS> Raw;
@@ -21,7 +21,7 @@ struct Stored {
 
 } // namespace
 
-/* Sizes that the tiles do not serve, and rounded values, are the naive form's. */
+/* Sizes that the tiles do not support, and rounded values, use the naive form. */
 template <class T>
 static Status cast_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const Cast *c = static_cast<const Cast *>(contract);

@@ -24,10 +24,10 @@ __global__ void __launch_bounds__(THREADS) absolute_maximum(const T *x, int64_t 
         for (int e = 0; e < N; e++) most = max(most, __float_as_uint(fabsf(values[e])));
     }
     most = block_reduce<THREADS>(most, Larger());
-    if (threadIdx.x == 0) atomicMax(maximum, most); // of integers: any order gives the same
+    if (threadIdx.x == 0) atomicMax(maximum, most); // a maximum of integers: the order does not matter
 }
 
-/* y = e4m3(s * x), or the value of that over s, and what else hangs on s. y or rounded may be NULL. */
+/* y = e4m3(s * x), or y / s, and the outputs that depend on s. y or rounded may be NULL. */
 /* Anatomy. Parallel: over elements, one per thread and iteration. Launch: grid stride, at most 32 blocks of
  * 256 per multiprocessor. Holds: 22 registers, no shared memory. Occupancy: not limited: all warps fit.
  * Reads: one scalar per thread, coalesced. Syncs: none. Fusion: with transpose and column sums, as cast_tile

@@ -1,4 +1,5 @@
-/* scale: the scale of a tensor on the GPU, from the bits of its largest magnitude; and e4m3's conversions there. */
+/* scale: the scale of a tensor on the GPU, from the bits of its largest magnitude, and conversions to
+ * e4m3. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
@@ -6,19 +7,19 @@
 
 #include <cuda_fp8.h>
 
-/* Of bits: of positive numbers and NaN the larger one has the larger bits. */
+/* Compares bits: among positive numbers and NaN the larger one has the larger bits. */
 struct Larger {
     __device__ uint32_t operator()(uint32_t a, uint32_t b) const { return a > b ? a : b; }
 };
 
-/* e4m3_scale of base/float8.h. */
+/* Same as e4m3_scale of base/float8.h. */
 __device__ __forceinline__ float e4m3_scale(uint32_t magnitude) {
     const uint32_t exponent = magnitude >> 23, fraction = magnitude & 0x7FFFFF;
     if (exponent == 255) return __uint_as_float(0x7FFFFFFF); // NaN
     return __uint_as_float(min(262 - exponent - (fraction > 0x600000), 244u) << 23);
 }
 
-/* NaN where x is not finite: the conversions would make 448 of infinity. A zero keeps its sign. */
+/* NaN if x is not finite: the conversion instructions would turn infinity into 448. A zero keeps its sign. */
 __device__ __forceinline__ float finite_or_nan(float x) {
     return x - (x - x);
 }
@@ -39,17 +40,17 @@ __device__ __forceinline__ float e4m3_value(uint8_t code) {
     return __half2float(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3));
 }
 
-/* What a cast's kernels read and write beside the matrices. `given` and `seen` may be NULL. */
+/* Inputs and outputs of a cast's kernels other than the matrices. `given` and `seen` may be NULL. */
 struct CastScale {
     const float *given;
-    const uint32_t *maximum; // bits of the largest magnitude, which is read where no scale is given
+    const uint32_t *maximum; // bits of the largest magnitude; used unless a scale is given
     float *scale;
     float *seen;
 
     __device__ __forceinline__ float value() const { return given ? *given : e4m3_scale(*maximum); }
 
-    /* By one thread of each block, of the bits of its block's largest magnitude. Maxima of integers: any order gives
-     * the same. */
+    /* Records the block's largest magnitude, given as bits; one thread of each block calls it. It is a
+     * maximum of integers, so the order does not matter. */
     __device__ __forceinline__ void leave(float s, uint32_t most, bool first) const {
         if (first) *scale = 1 / s;
         if (!seen) return;

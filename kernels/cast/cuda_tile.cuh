@@ -1,10 +1,9 @@
-/* tile: a matrix, as a source makes it, becomes bytes, their transpose and sums of its columns in one pass,
- * in tiles through shared memory.
+/* cuda_tile: converts a matrix from a source to bytes, their transpose and sums of its columns in one pass, in
+ * tiles in shared memory.
  *
- * A source is a struct with a type Raw, what it reads for 8 neighbours of a row, and
+ * A source is a struct with a type Raw, the data of 8 neighbours of a row, and
  *     Raw read(int64_t row, int64_t column) const;
- *     void values(int64_t column, const Raw &raw, float (&x)[8]) const;
- * */
+ *     void values(int64_t column, const Raw &raw, float (&x)[8]) const; */
 #pragma once
 
 #include "kernels/cast/cast.h"
@@ -17,19 +16,20 @@ namespace {
 
 constexpr int TILE = 128; // rows and columns of a block's tile
 constexpr int COLUMNS = 8,
-              ROWS_AT_ONCE = 4; // a thread converts so many at a time; four rows are a word of the transpose
+              ROWS_AT_ONCE = 4;   // rows that a thread converts at a time; four rows make a word of the
+                                  // transpose
 constexpr int TILE_THREADS = 256; // (16 along the columns, 16 along the rows)
 constexpr int ACROSS = TILE / COLUMNS, DOWN = TILE_THREADS / ACROSS;
-constexpr int WORDS = TILE / ROWS_AT_ONCE; // of a column of the tile
+constexpr int WORDS = TILE / ROWS_AT_ONCE; // per column of the tile
 
-/* Where the word of rows 4 * word of a column lies in shared memory, so that a warp's sixteen columns'
- * neighbours by eight, and its two words, fall into different banks. */
+/* The index in shared memory of the word of rows 4 * word of a column. A warp's sixteen columns, eight apart,
+ * and its two words are in different banks. */
 __device__ __forceinline__ int place(int column, int word) {
     return column * WORDS + (word ^ (column / COLUMNS * 2 & (WORDS - 1)));
 }
 
-/* The 4 x 8 values of four rows as bytes: `row` their words along the rows, two a row; `column` those along
- * the columns. */
+/* Converts the 4 x 8 values of four rows to bytes: `row` gets words along the rows, two per row; `column`
+ * words along the columns. */
 __device__ __forceinline__ void convert(const float (&x)[ROWS_AT_ONCE][COLUMNS], float scale,
                                         uint32_t (&row)[ROWS_AT_ONCE][2], uint32_t (&column)[COLUMNS]) {
 #pragma unroll
@@ -41,7 +41,7 @@ __device__ __forceinline__ void convert(const float (&x)[ROWS_AT_ONCE][COLUMNS],
         }
     }
 #pragma unroll
-    for (int half = 0; half < 2; half++) { // four rows of four bytes, transposed by two rounds of exchanges
+    for (int half = 0; half < 2; half++) { // transposes four rows of four bytes in two rounds of exchanges
         const uint32_t a = row[0][half], b = row[1][half], c = row[2][half], d = row[3][half];
         const uint32_t ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140); // a0 b0 a1 b1
         const uint32_t ef = __byte_perm(a, b, 0x7362), gh = __byte_perm(c, d, 0x7362); // a2 b2 a3 b3
@@ -52,7 +52,7 @@ __device__ __forceinline__ void convert(const float (&x)[ROWS_AT_ONCE][COLUMNS],
     }
 }
 
-/* What becomes of a matrix (rows, width), both multiples of 16. */
+/* The outputs for a matrix (rows, width), both multiples of 16. */
 struct TileOutputs {
     int64_t rows, width;
     uint8_t *y, *t;  // either may be NULL
@@ -60,7 +60,7 @@ struct TileOutputs {
     CastScale scale;
 };
 
-/* Of shared memory, the words of the tile's columns go out as rows of the transpose, 16 bytes a thread. */
+/* Writes the words of the tile's columns from shared memory as rows of the transpose, 16 bytes per thread. */
 __device__ __forceinline__ void store_transpose(const uint32_t *tile, int64_t first, int64_t left,
                                                 const TileOutputs &out) {
     constexpr int QUADS = WORDS / 4; // of 16 rows each
@@ -76,11 +76,11 @@ __device__ __forceinline__ void store_transpose(const uint32_t *tile, int64_t fi
     }
 }
 
-/* A block's sums of its columns, in a fixed order. */
+/* Sums the block's columns in a fixed order. */
 __device__ __forceinline__ void store_sums(float *room, const float (&sum)[COLUMNS], int64_t left,
                                            const TileOutputs &out) {
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
-    __syncthreads(); // the transpose has left the memory
+    __syncthreads(); // until the transpose has been read from the memory
 #pragma unroll
     for (int e = 0; e < COLUMNS; e++) room[down * TILE + across * COLUMNS + e] = sum[e];
     __syncthreads();
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(TILE_THREADS) cast_tile(Source source, TileOut
     for (int pass = 0; pass < TILE / (DOWN * ROWS_AT_ONCE); pass++) {
         const int word = pass * DOWN + down;
         const int64_t r = first + word * ROWS_AT_ONCE;
-        if (r >= out.rows || c >= out.width) continue; // rows come in sixteens, columns in eights
+        if (r >= out.rows || c >= out.width) continue; // rows are a multiple of 16, columns of 8
         typename Source::Raw raw[ROWS_AT_ONCE];
         float values[ROWS_AT_ONCE][COLUMNS];
         uint32_t row[ROWS_AT_ONCE][2], column[COLUMNS];
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(TILE_THREADS) cast_tile(Source source, TileOut
     if (out.partials) store_sums(reinterpret_cast<float *>(tile), sum, left, out);
 }
 
-/* The largest magnitude, where it must be known first. Floor: read what the source reads. */
+/* The largest magnitude, for casts that must know it first. Floor: read what the source reads. */
 /* Anatomy. Parallel: over 8 neighbours of a row, one per thread and iteration. Launch: grid stride, at most
  * 32 blocks of 256 per multiprocessor. Holds: 28 to 40 registers, 32 bytes shared. Occupancy: registers; 75
  * to 100% of the warps. Reads: what the source reads for 8 neighbours, coalesced. Syncs: two barriers of the
@@ -156,10 +156,10 @@ __global__ void __launch_bounds__(TILE_THREADS)
         for (int e = 0; e < COLUMNS; e++) most = max(most, __float_as_uint(fabsf(values[e])));
     }
     most = block_reduce<TILE_THREADS>(most, Larger());
-    if (threadIdx.x == 0) atomicMax(maximum, most); // of integers: any order gives the same
+    if (threadIdx.x == 0) atomicMax(maximum, most); // a maximum of integers: the order does not matter
 }
 
-/* All that `c` asks for of the matrix that a source makes; its x says rows, columns and dtype. */
+/* Computes everything that `c` requests for the matrix of a source; c's x has its rows, columns and dtype. */
 template <class Source>
 Status cast_of(Ctx *ctx, const char *name, Category category, Arithmetic arithmetic, const Source &source,
                const Cast *c) {

@@ -2,25 +2,25 @@
 #include "kernels/decode/cuda_keys.cuh"
 #include "kernels/decode/cuda_token.cuh"
 
-/* A cluster takes one head from the residual stream to its part of what attention adds to the stream. Each
- * block has its share of the rows of q, k and v, of the keys, and of the columns of the stream. ACROSS to the
- * encoder's keys and values there is only q to be made, and nothing to append. */
+/* A cluster computes one head, from the residual stream to the head's part of what attention adds to it. Each
+ * block has a share of the rows of q, k and v, of the keys, and of the columns of the stream. With ACROSS (to
+ * the encoder's keys and values) only q is computed and nothing is appended. */
 namespace decode {
 namespace {
 
-/* What a block keeps in shared memory of a fixed size. */
+/* A block's fixed-size shared memory. */
 template <int D>
 struct Exchange {
     float bias[3][D / CLUSTER];               // of this block's rows
-    float qkv[3][D];                          // of the head, from all blocks of the cluster
-    alignas(16) SeenRow<D> of_warp[WARPS];    // of this block's keys
-    alignas(16) SeenRow<D> of_block[CLUSTER]; // of the head's, from all blocks
+    float qkv[3][D];                          // of the head, gathered from all blocks of the cluster
+    alignas(16) SeenRow<D> of_warp[WARPS];    // over this block's keys
+    alignas(16) SeenRow<D> of_block[CLUSTER]; // over the head's keys, gathered from all blocks
     float merged[D];
     uint64_t arrived[2]; // barriers of qkv and of_block
 };
 
-/* q, k and v of the head, or as many of them: a block makes D / CLUSTER rows of each, and every block gets
- * them all. */
+/* Computes q, k and v of the head, or the first SECTIONS of them: each block makes D / CLUSTER rows of each
+ * and sends them to every block. */
 template <class T, int D, int SECTIONS>
 __device__ inline void project(const T *weights, const T *normed, int width, int rank,
                                Exchange<D> &exchange) {
@@ -42,8 +42,8 @@ __device__ inline void project(const T *weights, const T *normed, int width, int
     }
 }
 
-/* Each group's keys, then the block's, then the head's unless each block has seen all keys:
- * exchange.merged is attention's result. */
+/* Merges the results of each group's keys, then of the block's; then of the head's, unless each block has
+ * processed all keys. exchange.merged is the result of attention. */
 template <class T, int D, bool ACROSS>
 __device__ inline void merge(const Seen<COLUMNS> &seen, int rank, bool all, Exchange<D> &exchange) {
     constexpr int LANES = D / COLUMNS;
@@ -70,12 +70,12 @@ __device__ inline void merge(const Seen<COLUMNS> &seen, int rank, bool all, Exch
         gpu::wait(&exchange.arrived[1], 0);
         merge_rows<D>(exchange.of_block, column, maximum, sum, y);
     }
-    if (ACROSS && sum == 0.f) sum = 1.f; // no key at all: y is 0
+    if (ACROSS && sum == 0.f) sum = 1.f; // no keys: y is 0
     if (threadIdx.x < D) exchange.merged[column] = to_float(from_float<T>(y[0] / sum));
     __syncthreads();
 }
 
-/* The block's `share` columns of the head's part. */
+/* Computes the block's `share` columns of the head's part. */
 template <class T, int D>
 __device__ inline void project_back(const T *weights, const float *bias, int share,
                                     const Exchange<D> &exchange, float *part) {
@@ -97,7 +97,7 @@ __device__ inline void project_back(const T *weights, const float *bias, int sha
     }
 }
 
-/* That are there before the token's own. */
+/* The number of keys before the token's own. */
 template <class T, bool ACROSS>
 __device__ inline int keys_of(const Attend<T> &a) {
     if (ACROSS) return a.length ? max(0, min(*a.length, a.most)) : a.most;
@@ -136,10 +136,10 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         fetch_norm<T, AFTER>(a.stream, stream);
 
         const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-        if (a.stream.id) wait_for_previous(); // which may have drawn the token and counted the position
+        if (a.stream.id) wait_for_previous(); // which may have sampled the token and advanced the position
         const int past = keys_of<T, ACROSS>(a);
         const bool all =
-            ACROSS && past <= AT_ONCE; // a meeting takes longer than to look at them in each block
+            ACROSS && past <= AT_ONCE; // an exchange takes longer than processing them in each block
         const int keys = all ? past : (past + CLUSTER - 1) / CLUSTER;
         const int begin = all ? 0 : rank * keys, end = min(begin + keys, past);
         const T *const k = a.cache_k + kv_head * D + lane * COLUMNS;

@@ -2,9 +2,9 @@
 #include "kernels/decode/cuda_token.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 
-/* A cluster takes CLUSTER * UNITS units of the hidden layer from the residual stream to their part of what
- * they add to it. A block has UNITS of them, over all columns of the stream; the cluster's sums of a column
- * are made by the block that has the column in its share. */
+/* A cluster computes CLUSTER * UNITS units of the hidden layer, from the residual stream to their part of
+ * what they add to it. A block has UNITS of them, over all columns of the stream. The cluster's sum of a
+ * column is computed by the block whose share contains the column. */
 namespace decode {
 namespace {
 
@@ -19,7 +19,8 @@ template <class T, Activation A, bool AFTER>
 __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant__ Feed<T> f) {
     if constexpr (gpu::HOPPER) {
         constexpr int UNITS = decode::UNITS<T>, EACH = UNITS / WARPS, N = VECTOR<T>, PIECES = UNITS / N;
-        constexpr int NEIGHBOURS = 128 / (UNITS * int(sizeof(T))); // rows of `contract` in a row of banks
+        constexpr int NEIGHBOURS = 128 / (UNITS * int(sizeof(T))); // rows of `contract` that cover all banks
+                                                                   // once
         extern __shared__ uint4 memory[];
         __shared__ float bias[UNITS];
         __shared__ alignas(16) float hidden[UNITS];
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
         const int warp = threadIdx.x / WARP;
         T *const expand = reinterpret_cast<T *>(memory), *const contract = expand + UNITS * C;
         const Row<T> stream = row_at<T>(contract + C * UNITS, C);
-        float *const own = stream.r;           // (C): this block's sums, once the row is normed
+        float *const own = stream.r;           // (C): this block's sums, after the row has been normalized
         float *const sums = stream.r + C;      // (CLUSTER, share), from all blocks
         float *const contract_bias = sums + C; // (share)
         open_exchanges(arrived, {C * int(sizeof(float))});
@@ -56,7 +57,8 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
         }
         __syncthreads();
 
-        const int turn = threadIdx.x / NEIGHBOURS % PIECES; // neighbours begin elsewhere: no two in one bank
+        const int turn = threadIdx.x / NEIGHBOURS % PIECES; // neighbours start at different offsets, to avoid
+                                                            // bank conflicts
         float x[PIECES][N];
 #pragma unroll
         for (int p = 0; p < PIECES; p++) load_floats(hidden + (turn + p) % PIECES * N, x[p]);

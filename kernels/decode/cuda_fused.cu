@@ -1,7 +1,7 @@
 #include "kernels/decode/cuda_rows.cuh"
 #include "kernels/decode/cuda_token.cuh"
 
-/* The decoder as launches of the kernels of cuda_token.cuh, or with RMS norms of those of cuda_rows.cuh. */
+/* Launches the decoder's kernels: those of cuda_token.cuh, or with RMS norms those of cuda_rows.cuh. */
 namespace decode {
 namespace {
 
@@ -45,11 +45,12 @@ bool fits(const Ctx *ctx, const Decode *d) {
            rows_of_memory(d) <= INT32_MAX / 2;
 }
 
-/* What lies between the kernels of a token. */
+/* Buffers between the kernels of a token. */
 struct Between {
-    Tensor rows[2];         // (C): the stream as a kernel finds it, and as it keeps it for the next, in turn
-    Tensor attended, fed;   // (heads, C), (groups, C) fp32: what they add
-    Tensor attended_across; // as attended
+    Tensor rows[2];         // (C): the stream as a kernel reads it, and as it writes it for the next,
+                            // alternately
+    Tensor attended, fed;   // (heads, C), (groups, C) fp32: partial sums to add to the stream
+    Tensor attended_across; // like attended, for cross attention
 };
 
 Status take_between(Ctx *ctx, const Decode *d, Between *b) {
@@ -61,12 +62,12 @@ Status take_between(Ctx *ctx, const Decode *d, Between *b) {
     return take(ctx, ARENA_SCRATCH, "decode.fed", F32, shape2(s.hidden / (CLUSTER * s.units), s.C), &b->fed);
 }
 
-/* How far the token has come. */
+/* The state between the launches for a token. */
 struct Token {
     const Decode *d;
     Between between;
-    int kept;                // of between.rows: where the last kernel has kept the stream
-    Tensor parts;            // what the last branch has added to it; empty before the first
+    int kept;                // index into between.rows: where the last kernel has written the stream
+    Tensor parts;            // partial sums of the last branch; empty before the first
     const DecodeAffine *own; // the last branch's norm
 };
 
@@ -95,7 +96,7 @@ Stream<T> next_stream(Token *t, const DecodeAffine *norm) {
     return s;
 }
 
-/* What attention to a cache and to a memory have in common: from the norm to the parts. */
+/* The parameters shared by self attention and cross attention: from the norm to the partial sums. */
 template <class T>
 Attend<T> attend_of(Token *t, const DecodeAffine &norm, const DecodeAffine &in, const DecodeAffine &out,
                     const Tensor &parts) {
@@ -173,9 +174,9 @@ Status forward(Ctx *ctx, const Decode *d) {
 
 /* ---- with RMS norms ---- */
 
-/* What lies between their kernels. */
+/* Buffers between the kernels of cuda_rows.cuh. */
 struct Rows {
-    Tensor stream[2];          // (C): in turn
+    Tensor stream[2];          // (C), used alternately
     Tensor qkv, heads, hidden; // ((heads + 2 kv_heads) D), (heads*D), (hidden)
 };
 
@@ -189,7 +190,7 @@ Status take_rows(Ctx *ctx, const Decode *d, Rows *r) {
     return take(ctx, ARENA_SCRATCH, "decode.hidden", ctx->dtype, shape1(s.hidden), &r->hidden);
 }
 
-/* The stream: a tensor, or the row `id` of the token's table. */
+/* The stream: a tensor, or row `id` of the token table. */
 struct Source {
     Tensor x;
     const int *id; // or NULL
@@ -231,7 +232,7 @@ Status heads_of(Ctx *ctx, const Decode *d, const DecodeLayer *l, const Rows &r) 
     return OK;
 }
 
-/* What `from` a branch adds to the stream, which comes in *stream and leaves in `to`. */
+/* Adds the branch's output `from` to the stream, which is read from *stream and written to `to`. */
 template <class T>
 Status add_branch(Ctx *ctx, const Decode *d, const Tensor &from, const DecodeAffine &by, const Tensor &to,
                   Source *stream) {
@@ -272,7 +273,7 @@ Status forward_rows(Ctx *ctx, const Decode *d) {
 bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *s) {
     const bool narrow = ctx->dtype == BF16;
     const int units = narrow ? decode::UNITS<bf16> : decode::UNITS<float>;
-    const size_t own = 12288; // what kernels declare at a fixed size
+    const size_t own = 12288; // static shared memory of the kernels
     const size_t size = dtype_size(ctx->dtype), room = cuda_device(ctx)->shared_bytes;
     const int64_t D = s->head_size;
     if (cuda_device(ctx)->capability != 90 || (D != 32 && D != 64 && D != 128)) return false;

@@ -1,14 +1,15 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/decode/cuda_token.cuh"
 
-/* The head: logits of the normed row. As many blocks as run at once share out the rows of weights, OUTPUTS
- * rows for a warp at a time, so that few blocks norm the row; the first rows are on their way before. */
+/* The head: logits of the normalized row. Only as many blocks as can run at once share the rows of weights,
+ * OUTPUTS rows per warp at a time, so that few blocks repeat the norm. The first rows of weights are
+ * prefetched before the wait. */
 namespace decode {
 namespace {
 
-constexpr int OUTPUTS = 4, BLOCKS_OF_EACH = 2; // rows of a warp at once; blocks of a multiprocessor
+constexpr int OUTPUTS = 4, BLOCKS_OF_EACH = 2; // rows per warp at once; blocks per multiprocessor
 
-/* Floor: Vp * C * sizeof(T) bytes. ROUND 16-byte words of each row are on their way at once. */
+/* Floor: Vp * C * sizeof(T) bytes. ROUND 16-byte words of each row are in flight at once. */
 /* Anatomy. Parallel: over rows of weights, 4 per warp and iteration; lanes over the inputs. Launch: at most 2
  * blocks of 256 per multiprocessor. Holds: 125 to 128 registers, the normed row in shared memory,
  * head_bytes(), some spill. Occupancy: registers, by its bounds: 2 blocks per multiprocessor, 25% of the

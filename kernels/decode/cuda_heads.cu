@@ -1,16 +1,17 @@
 #include "kernels/decode/cuda_keys.cuh"
 #include "kernels/decode/cuda_rows.cuh"
 
-/* A cluster takes one head. With few keys its first block looks at all of them; with more they are shared
- * out, and the others send it what they have seen. */
+/* A cluster computes one head. Its first block processes few keys alone; more keys are divided among the
+ * blocks, which send their results to the first. */
 namespace decode {
 namespace {
 
 template <int D>
 struct Shared {
     float cosines[D / 2], sines[D / 2];
-    alignas(16) SeenRow<D> of_warp[WARPS];    // of this block's keys
-    alignas(16) SeenRow<D> of_block[CLUSTER]; // of the head's, from all blocks, in the first
+    alignas(16) SeenRow<D> of_warp[WARPS];    // over this block's keys
+    alignas(16) SeenRow<D> of_block[CLUSTER]; // in the first block: over the head's keys, gathered from all
+                                              // blocks
     uint64_t arrived[1];
 };
 
@@ -19,7 +20,7 @@ __device__ inline float as_stored(float x) {
     return to_float(from_float<T>(x));
 }
 
-/* A head's row, of which a lane has its COLUMNS: normed where there is a norm, and turned. */
+/* A head's row, of which a lane has COLUMNS: normalized if there is a norm, and rotated. */
 template <class T, int D>
 __device__ inline void turn(float (&x)[COLUMNS], const Piece<T> &norm, bool normed, float eps,
                             const Shared<D> &shared) {
@@ -43,7 +44,7 @@ __device__ inline void turn(float (&x)[COLUMNS], const Piece<T> &norm, bool norm
     }
 }
 
-/* Writes the head's y from what the block's warps have seen, or from what all of its `parts` blocks have. */
+/* Writes the head's y from the results of the block's warps, or of all `parts` blocks. */
 template <class T, int D>
 __device__ inline void merge(const Seen<COLUMNS> &seen, int rank, int parts, Shared<D> &shared, T *y) {
     constexpr int LANES = D / COLUMNS, QUADS = D / 4;
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(THREADS, 2) heads_kernel(const __grid_constant
         if (threadIdx.x < D / 2)
             sincosf(float(past) * h.frequencies[threadIdx.x], &shared.sines[threadIdx.x],
                     &shared.cosines[threadIdx.x]);
-        for (int i = threadIdx.x; i < CLUSTER * (D + 4); i += THREADS) // blocks that have no keys
+        for (int i = threadIdx.x; i < CLUSTER * (D + 4); i += THREADS) // blocks without keys
             if (i / (D + 4) >= parts)
                 shared.of_block[i / (D + 4)][i % (D + 4)] = i % (D + 4) == D ? -INFINITY : 0.f;
         gpu::cluster_join();

@@ -1,5 +1,5 @@
-/* cuda_keys: one query against many keys. Groups of lanes go through them side by side, each with its own
- * online softmax, and what they have seen is merged in a fixed order. */
+/* cuda_keys: one query against many keys. Groups of lanes process keys in parallel, each with its own online
+ * softmax; their results are merged in a fixed order. */
 #pragma once
 
 #include "kernels/cuda/seen.cuh"
@@ -8,11 +8,11 @@
 namespace decode {
 namespace {
 
-constexpr int COLUMNS = 8; // of a head, of one thread
+constexpr int COLUMNS = 8; // per thread, of a head
 template <class T>
-constexpr int UNROLL = 2 * VECTOR<T> / 4; // keys that a thread has on their way at once, in so many registers
+constexpr int UNROLL = 2 * VECTOR<T> / 4; // keys in flight per thread
 
-/* COLUMNS neighbours as they lie in memory. */
+/* COLUMNS neighbours in memory order. */
 template <class T>
 struct Piece {
     Words words[COLUMNS * sizeof(T) / 16];
@@ -33,7 +33,7 @@ struct Piece {
     }
 };
 
-/* Adds UNROLL keys, STEP apart from `key` on, to what the query q has seen. */
+/* Adds UNROLL keys, STEP apart from `key` on, to the online softmax of query q. */
 template <class T, int LANES, int STEP>
 __device__ inline void add_scored_keys(Seen<COLUMNS> &seen, const float (&q)[COLUMNS], int key, int end,
                                        const Piece<T> (&k)[UNROLL<T>], const Piece<T> (&v)[UNROLL<T>]) {
@@ -51,11 +51,11 @@ __device__ inline void add_scored_keys(Seen<COLUMNS> &seen, const float (&q)[COL
     add_keys(seen, scores, [&](int u, float(&values)[COLUMNS]) { v[u].unpack_to(values); });
 }
 
-/* What several have seen, side by side: y of D columns, then maximum and sum; whole words of 16 bytes. */
+/* Online softmax results, side by side: y of D columns, then maximum and sum; whole words of 16 bytes. */
 template <int D>
 using SeenRow = float[D + 4];
 
-/* N columns of what COUNT have seen, in their order. */
+/* Merges N columns of COUNT results, in their order. */
 template <int D, int COUNT, int N>
 __device__ inline void merge_rows(const SeenRow<D> (&rows)[COUNT], int column, float &maximum, float &sum,
                                   float (&y)[N]) {
@@ -77,7 +77,7 @@ __device__ inline void merge_rows(const SeenRow<D> (&rows)[COUNT], int column, f
     }
 }
 
-/* UNROLL past keys of the group that begins at `key`, STEP keys apart. */
+/* The next UNROLL keys of the group that begins at `key`, STEP keys apart. */
 template <class T, int STEP>
 __device__ inline void load_keys(const T *k, const T *v, int row, int key, int end,
                                  Piece<T> (&k_rows)[UNROLL<T>], Piece<T> (&v_rows)[UNROLL<T>]) {

@@ -8,9 +8,9 @@ namespace decode {
 namespace {
 
 constexpr int WARP = 32, WARPS = 4;
-constexpr int ROUND = 4; // 16-byte words of a row that a lane has on their way at once
+constexpr int ROUND = 4; // 16-byte words of a row in flight per lane
 
-/* How a warp's rows of weights lie: `of_warp` of them, from `first` on, `apart` rows apart. */
+/* A warp's rows of weights: `of_warp` rows from `first` on, `apart` rows apart. */
 template <int ROWS, bool GATED>
 struct Share {
     int first, apart;
@@ -20,7 +20,7 @@ struct Share {
           apart(GATED ? out : 1) {}
 };
 
-/* Words `start`, start + WARP, ... of a row; what lies beyond its end is zero. */
+/* Loads words `start`, start + WARP, ... of a row; beyond its end they are zero. */
 template <class T>
 __device__ inline void load_round(const T *row, int start, int vectors, Words (&words)[ROUND]) {
 #pragma unroll
@@ -31,7 +31,7 @@ __device__ inline void load_round(const T *row, int start, int vectors, Words (&
     }
 }
 
-/* Floor: out * in * sizeof(T) bytes. ROWS of weights a warp, two of them a unit where GATED. */
+/* Floor: out * in * sizeof(T) bytes. ROWS rows of weights per warp, two per unit if GATED. */
 /* Anatomy. Parallel: over outputs, 1, 2 or 4 rows of weights per warp; lanes over the inputs. Launch: outputs
  * / (4 x rows of a warp) blocks of 128. Holds: 44 to 128 registers, no shared memory. Occupancy: registers;
  * 25 to 62% of the warps. Reads: 16 bytes per load, coalesced, 4 of each row in flight before the wait; x
@@ -111,10 +111,10 @@ Status launch(Ctx *ctx, const Product<T> &p) {
     return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, false, GATED>), blocks, WARP * WARPS, 0, p);
 }
 
-/* More rows to a warp read x less often, fewer have more warps at work. */
+/* Selects the rows per warp: more rows read x less often, fewer rows keep more warps busy. */
 template <class T>
 Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
-    constexpr int WARPS_EACH = 8; // of a multiprocessor, that a launch should have at least
+    constexpr int WARPS_EACH = 8; // minimum per multiprocessor
     const int least = cuda_device(ctx)->multiprocessors * WARPS_EACH;
     if (gated) return launch<T, 2, true>(ctx, p);
     if (p.out >= 16 * least) return launch<T, 4, false>(ctx, p);

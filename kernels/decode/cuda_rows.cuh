@@ -7,8 +7,9 @@
  *     hidden = silu(Wgate norm(r)) * (Wup norm(r))  Product, gated, with a norm
  *     r      = r + Wdown hidden                     Product, with a skip
  *
- * A warp makes an output from its row of weights, whose first words are on their way before the kernel ahead
- * is over. RMS needs no pass of its own: rstd is a factor of the whole sum, and every warp sees all of r. */
+ * A warp computes an output from its row of weights, which it prefetches before the previous kernel has
+ * finished. RMS norm needs no pass of its own: rstd is a factor of the whole sum, and every warp reads all of
+ * r. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
@@ -18,11 +19,11 @@ namespace decode {
 /* y = W norm(x) + bias + skip. */
 template <class T>
 struct Product {
-    const T *x;             // (in); with id (V, in), of which it is row `id`
+    const T *x;             // (in); with id, row `id` of (V, in)
     const int *id;          // (1) or NULL
     const T *norm;          // (in): the weight of x's norm, or NULL: none
-    const T *weight, *bias; // (out, in); (out) or NULL. Gated: of 2*out rows, and y = silu(first) * second
-    const T *skip;          // (out) or NULL; with skip_id (V, out), of which it is a row
+    const T *weight, *bias; // (out, in); (out) or NULL. Gated: 2*out rows, and y = silu(first) * second
+    const T *skip;          // (out) or NULL; with skip_id, a row of (V, out)
     const int *skip_id;     // (1) or NULL
     T *y;                   // (out), or NULL:
     float *logits;          // (out)
@@ -30,17 +31,17 @@ struct Product {
     float eps;
 };
 
-/* Attention of a token's heads to the cache and to the token itself, which is appended to it. */
+/* Attention of a token's heads to the cache and to the token itself, which is appended to the cache. */
 template <class T>
 struct Heads {
     const T *qkv;                   // ((heads + 2 kv_heads) D)
     const T *query_norm, *key_norm; // (D) or NULL
     const float *frequencies;       // (D/2): rotary positions
     T *cache_k, *cache_v;           // (capacity, kv_heads*D)
-    const int *past;                // (1) or NULL: the number `rows`
+    const int *past;                // (1), replaces `rows`; or NULL
     int rows;                       // in the cache
     int heads, kv_heads;
-    float eps, scale; // scale: of the scores, for powers of two
+    float eps, scale; // scale: of the scores, in base 2
     T *y;             // (heads*D), written
 };
 

@@ -1,16 +1,17 @@
-/* cuda_token: what the kernels share that take one token through the stack. A branch is one of them:
- * `attend` (also across) has a cluster of blocks for each head, `feed` one for each CLUSTER * UNITS units of
- * the hidden layer. A block's weights do not depend on the token, so they go to shared memory while the
- * kernel before still runs; then the row of the residual stream is read by every block, which norms it for
- * itself. What a head or a group of units adds to the stream (its columns of the matrix that leads back
- * there) is a part of its own, (C) fp32: the next kernel's blocks add the parts up in order as they read the
- * row. So a branch waits once for other clusters, and all else is exchanged inside a cluster.
+/* cuda_token: code shared by the kernels that take one token through the stack. Each kernel is a branch:
+ * `attend` (also cross attention) has a cluster of blocks per head, `feed` one per CLUSTER * UNITS units of
+ * the hidden layer. A block's weights do not depend on the token, so it prefetches them to shared memory
+ * while the previous kernel still runs. Then every block reads the row of the residual stream and normalizes
+ * it redundantly. A head, or a group of units, writes its contribution to the stream as a partial sum of its
+ * own, (C) fp32; the next kernel's blocks add the partial sums in order as they read the row. So a branch
+ * waits for other clusters only once, and all other exchange is within a cluster.
  *
- * With the norm after a branch (AFTER) a kernel makes the norm of the branch before it, which comes to the
- * same: only what is kept as the stream for the next kernel differs, the normed row instead of the sum.
+ * With the norm after a branch (AFTER) a kernel applies the norm of the branch before it. This is equivalent,
+ * except that the stream that is stored for the next kernel is the normalized row instead of the sum.
  *
- * A block reads the caches' rows and the position before it waits, too: they were written by kernels that
- * were over when the one before started, since kernels let the next one start only after their own wait. */
+ * A block also reads the caches' rows and the position before it waits. They were written by kernels that had
+ * finished before the previous one started, because kernels trigger the next launch only after their own
+ * wait. */
 #pragma once
 
 #include "kernels/cuda/hopper.cuh"
@@ -24,35 +25,36 @@
 namespace decode {
 
 constexpr int CLUSTER = 8, THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
-/* Of the hidden layer, of one block: their weights let two blocks of 768 columns share a multiprocessor. */
+/* Units of the hidden layer per block: small enough that two blocks of 768 columns share a multiprocessor. */
 template <class T>
 constexpr int UNITS = sizeof(T) == sizeof(float) ? 16 : 32;
 
-/* The residual stream as a kernel finds it: r = x + sum of parts (rounded to T), or the embedding of a token;
- * then normed. */
+/* The residual stream as a kernel reads it: r = x + sum of parts (rounded to T), or the embedding of a token;
+ * then normalized. */
 template <class T>
 struct Stream {
-    const T *x;             // (C); of an embedding (V, C)
-    const T *position;      // (P, C), of an embedding only
-    const int *id, *past;   // (1), (1) or NULL: the number `rows`
+    const T *x;             // (C); for an embedding (V, C)
+    const T *position;      // (P, C), for an embedding only
+    const int *id, *past;   // (1), (1) or NULL; past replaces `rows`
     int rows;               // in the cache
     const float *parts;     // (count, C)
     int count, width;       // width = C
-    const T *weight, *bias; // (C); with AFTER, NULL of an embedding, which nobody norms
+    const T *weight, *bias; // (C); NULL for an embedding with AFTER, which is not normalized
     float eps, token_scale;
-    T *kept; // (C): r, or with AFTER the normed row, written by one block; NULL where nobody needs it
+    T *kept; // (C): r, or with AFTER the normalized row, written by one block; NULL: not needed
 };
 
 template <class T>
 struct Attend {
     Stream<T> stream;
-    const T *qkv, *qkv_bias; // ((heads + 2 kv_heads) D, C), its rows; across, (heads*D, C): the queries' only
+    const T *qkv, *qkv_bias; // ((heads + 2 kv_heads) D, C), its rows; cross attention, (heads*D, C): only the
+                             // queries'
     const T *projection, *projection_bias; // (C, heads*D), (C)
-    T *cache_k, *cache_v; // (capacity, kv_heads*D), or across the first `most` rows of a memory
-    int apart;            // from a row of the cache to the next, in elements
-    const int *length;    // (1): rows of the memory that count, or NULL: all
+    T *cache_k, *cache_v; // (capacity, kv_heads*D), or for cross attention the first `most` rows of a memory
+    int apart;            // row stride of the cache, in elements
+    const int *length;    // (1): the memory's valid rows, or NULL: all
     int most, heads, kv_heads;
-    float scale;  // of the scores, for powers of two
+    float scale;  // of the scores, in base 2
     float *parts; // (heads, C), written
 };
 
@@ -81,11 +83,11 @@ CHECKED Status feed(Ctx *ctx, const Feed<bf16> &f, Activation activation, bool a
 CHECKED Status head(Ctx *ctx, const Head<float> &h, bool after);
 CHECKED Status head(Ctx *ctx, const Head<bf16> &h, bool after);
 size_t attend_bytes(int width, int D, size_t size,
-                    bool across); // of shared memory, for elements of this size
+                    bool across); // bytes of shared memory, for elements of this size
 size_t feed_bytes(int width, size_t size, int units);
 size_t head_bytes(int width, size_t size);
 
-/* In shared memory. */
+/* Copies a row to shared memory. */
 template <class T>
 struct Row {
     T *weight, *bias, *normed; // (C)
@@ -100,8 +102,8 @@ __device__ inline Row<T> row_at(void *memory, int width) {
     return {first, first + width, first + 2 * width, reinterpret_cast<float *>(first + 3 * width)};
 }
 
-/* `count` rows of `bytes` (a multiple of 16), `from_step` bytes apart, one behind the other to shared memory:
- * the whole block starts the copies. */
+/* Copies `count` rows of `bytes` (a multiple of 16), `from_step` bytes apart, to consecutive rows in shared
+ * memory, asynchronously. All threads of the block call it. */
 __device__ inline void fetch(void *to, const void *from, int count, int bytes, int64_t from_step) {
     const int pieces = bytes / 16;
     for (int i = threadIdx.x; i < count * pieces; i += THREADS) {
@@ -111,9 +113,9 @@ __device__ inline void fetch(void *to, const void *from, int count, int bytes, i
     }
 }
 
-/* Blocks of a cluster exchange by stores that count at a barrier of the block that receives them, each
- * barrier for one exchange of so many bytes. The first store comes after gpu::cluster_join(): nothing is
- * stored to a block that has not come here. A block has received all that is sent to it before it ends. */
+/* Blocks of a cluster exchange data by stores that count at a barrier of the receiving block. Each barrier
+ * serves one exchange of a fixed number of bytes. The first store comes after gpu::cluster_join(), so that
+ * the receiving block has started; a block ends only after it has received everything sent to it. */
 template <int COUNT>
 __device__ inline void open_exchanges(uint64_t (&barriers)[COUNT], const int (&bytes)[COUNT]) {
     if (threadIdx.x == 0) {
@@ -138,7 +140,7 @@ template <class T, int N>
 __device__ inline void load_stream(const Stream<T> &s, int64_t x_start, int64_t position_start, int c,
                                    float (&r)[N]) {
     using Part = std::conditional_t<N == 4, float4, float2>;
-    constexpr int BATCH = N == 4 ? 12 : 16; // parts on their way at once
+    constexpr int BATCH = N == 4 ? 12 : 16; // parts in flight
     load_floats<N>(s.x + x_start + c, r);
     if (s.position) {
         float added[N];
@@ -161,11 +163,11 @@ __device__ inline void load_stream(const Stream<T> &s, int64_t x_start, int64_t 
     }
 }
 
-/* Waits for the kernel before; then row.normed is there for the whole block, and so is what it has
- * fetched. */
+/* Waits for the previous kernel. Afterwards row.normed and the fetched weights are visible to the whole
+ * block. */
 template <class T, bool AFTER>
 __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool writes) {
-    constexpr int N = AFTER ? 2 : 4; // columns of a thread at once: an encoder-decoder is 512 wide
+    constexpr int N = AFTER ? 2 : 4; // columns per thread at once: an encoder-decoder is 512 wide
     wait_for_previous();
     let_next_start();
     const int64_t x_start = s.id ? int64_t(*s.id) * s.width : 0;
@@ -176,7 +178,7 @@ __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool w
         load_stream(s, x_start, position_start, c, r);
 #pragma unroll
         for (int e = 0; e < N; e++) {
-            r[e] = to_float(from_float<T>(r[e])); // the statistics are those of r as it is stored
+            r[e] = to_float(from_float<T>(r[e])); // the statistics are those of r as stored
             sum += r[e];
         }
         store_floats(row.r + c, r);
@@ -187,7 +189,7 @@ __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool w
     for (int c = N * threadIdx.x; c < s.width; c += N * THREADS)
 #pragma unroll
         for (int e = 0; e < N; e++) squares += (row.r[c + e] - mean) * (row.r[c + e] - mean);
-    gpu::copy_async_wait(); // the barriers of the sum make all threads' copies everybody's
+    gpu::copy_async_wait(); // the barriers of the sum make the copies of all threads visible
     const float rstd = 1.f / sqrtf(block_sum<THREADS>(squares) / s.width + s.eps);
     for (int c = N * threadIdx.x; c < s.width; c += N * THREADS) {
         float r[N], weight[N], bias[N];
@@ -204,8 +206,8 @@ __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool w
     __syncthreads();
 }
 
-/* The products of the normed row with COUNT rows of weights in shared memory, of the warp: each lane's share
- * of each sum, to be summed over the warp. */
+/* Each lane's partial sums of the products of the normalized row with COUNT rows of weights in shared memory,
+ * which belong to the warp; the caller sums over the warp. */
 template <class T, int COUNT>
 __device__ inline void multiply_rows(const T *const (&rows)[COUNT], const T *normed, int width,
                                      float (&sums)[COUNT]) {
@@ -223,7 +225,7 @@ __device__ inline void multiply_rows(const T *const (&rows)[COUNT], const T *nor
     }
 }
 
-/* The sum of `x` over groups of LANES neighbouring lanes, to all of them. */
+/* Sums `x` over groups of LANES neighbouring lanes; every lane gets the sum. */
 template <int LANES>
 __device__ inline float group_sum(float x) {
 #pragma unroll

@@ -15,7 +15,7 @@ static Status check_norm(const Decode *d, const char *name, const DecodeAffine *
     return check_dense(OPERATION_NAME, name, a->bias, type, 1, width);
 }
 
-/* A weight of the tokens' dtype, or by groups. */
+/* Checks a weight, which has the tokens' dtype or is quantized by groups. */
 static Status check_matrix(const Decode *d, const char *name, Tensor weight, int64_t out, int64_t in) {
     TRY(check_present(OPERATION_NAME, name, weight));
     Dtype type = dtype_grouped(weight.dtype) ? weight.dtype : d->token.dtype;
@@ -65,7 +65,7 @@ static Status check_layer(const Decode *d, const DecodeLayer *l) {
     return check_cross(d, l);
 }
 
-/* The first layer's sizes are everybody's. */
+/* Every layer must have the sizes of the first. */
 static Status check_layers(const Decode *d) {
     TRY(check_that(OPERATION_NAME, d->layer_count > 0, "there is a layer"));
     const DecodeLayer *first = &d->layers[0];
@@ -80,7 +80,7 @@ static Status check_layers(const Decode *d) {
     return OK;
 }
 
-/* What tells positions. */
+/* Positions come from a table or are rotary. */
 static Status check_positions(const Decode *d) {
     int64_t C = tensor_width(d->token), positions = tensor_rows(d->position);
     TRY(check_that(OPERATION_NAME, tensor_empty(d->position) == rms(d), "RMS norms go without a table"));
@@ -124,7 +124,8 @@ static Status check(const Ctx *ctx, const Decode *d) {
 
 typedef struct {
     double weights, bytes; // of the matrices
-    double other, flops;   // elements besides that are read or written; FLOPs but for the weights' products
+    double other, flops;   // elements read or written in addition; FLOPs except those of products with
+                           // weights
 } Count;
 
 static void count_matrix(Tensor weight, Count *c) {
@@ -143,7 +144,7 @@ static void count_attention(const Decode *d, const DecodeLayer *l, double rows, 
     c->flops += 4 * rows * queries;
 }
 
-/* Every weight is read once, and of the caches the rows that are there. */
+/* Every weight is read once; of the caches, the rows in use. */
 static Work work_of(const Decode *d) {
     double C = (double)tensor_width(d->token), size = (double)dtype_size(d->token.dtype);
     Count count = {.other = 3 * C};
@@ -170,7 +171,8 @@ static Work work_of(const Decode *d) {
                   .bytes = count.bytes + size * count.other + (double)tensor_bytes(d->logits)};
 }
 
-/* Whether the fused form runs: where all that it replaces would, and it has kernels for the decoder. */
+/* Whether the fused form runs: every operation that it replaces must be fused, and it must have kernels for
+ * the decoder. */
 static bool fused(const Ctx *ctx, const Decode *d) {
     static const Operation all[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION, OP_DECODE};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -19,20 +19,20 @@
  *     r = norm(r + branch(r))
  *     logits = head r
  *
- * where a final norm, if there is one, goes before the head, too. Norms are norm.h's, of either kind. With
- * RMS norms there is neither a position table nor a norm after, the feed-forward layers are gated (SWIGLU),
- * attention has rotary positions, and its heads may be normed (attention.h, norm.h); biases may then be
- * empty.
+ * where an optional final norm also precedes the head. Norms are norm.h's, of either kind. Models with RMS
+ * norms have neither a position table nor a norm after the branch; their feed-forward layers are gated
+ * (SWIGLU), attention has rotary positions, and its heads may be normalized (attention.h, norm.h). Biases may
+ * then be empty.
  *
- * Self-attention appends the token's key and value to row `past` of the layer's cache and attends to rows
- * [0, past]. Cross attention attends to the memory, keys and values made from the encoder's output.
+ * Self attention appends the token's key and value to row `past` of the layer's cache and attends to rows [0,
+ * past]. Cross attention attends to the memory: keys and values computed from the encoder's output.
  *
- * Inference only. The naive form is the operations that this one stands for (naive.c), each in the form that
- * is asked for it. It has no slot, since each comes through the door for itself. The fused form is CUDA's: a
- * token is bound by reading the weights once, and its kernels do little else (cuda_token.cuh). It runs where
- * the operations would be fused, too, and there are kernels for the decoder; under --fused=fp8 it still
- * multiplies in the weights' own dtype. Matrices and the head may be integers by groups (base/groups.h): then the
- * naive form runs. The caller has checked that the id lies in [0, V). */
+ * Inference only. The naive form runs the operations that decode fuses (naive.c), each dispatched in the form
+ * selected for it, so it has no slot of its own. The fused form exists on CUDA only: a token is bound by
+ * reading the weights once, and the kernels do little else (cuda_token.cuh). It runs if these operations
+ * would all be fused and kernels for the decoder exist; under --fused=fp8 it still multiplies in the weights'
+ * own dtype. Matrices and the head may be quantized by groups (base/groups.h): then the naive form runs. The
+ * caller has checked that the id is in [0, V). */
 #pragma once
 
 #include "kernels/linear/linear.h"
@@ -55,13 +55,13 @@ typedef struct {
     DecodeAffine query_norm, key_norm; // (D); empty: none
     Tensor cache_k, cache_v;           // (capacity, kv_heads*D); row `past` is written
 
-    /* Of cross attention; empty without. */
+    /* For cross attention; otherwise empty. */
     DecodeAffine cross_norm;       // (C)
     DecodeAffine query;            // (heads*D, C)
     DecodeAffine cross_projection; // (C, heads*D)
-    Tensor memory;                 // (S, 2*kv_heads*D): in each row a key, then a value
+    Tensor memory;                 // (S, 2*kv_heads*D): each row is a key followed by a value
 
-    const char *name; // "layer 0": of the naive form's range in a profile
+    const char *name; // "layer 0": the naive form's range in a profile
     int number;       // in plans and profiles
 } DecodeLayer;
 
@@ -76,22 +76,21 @@ typedef struct {
     Tensor head;             // (Vp, C)
     Tensor logits;           // (1, Vp) fp32, written
     int64_t heads, kv_heads;
-    double token_scale; // of the token's row
+    double token_scale; // factor of the token's embedding
     double scale;       // of attention's scores: 1/sqrt(D)
     double eps;         // of the norms
     NormKind norm_kind;
     bool norm_after;
     Activation activation;
-    int qkv_parts;         // qkv as so many layers in the naive form: linear.h
-    int64_t past;          // rows in the cache, less than its capacity and than P
-    Tensor past_on_device; // (1) i32, or empty: the number that counts instead of `past`, so that captured
-                           // work can go on
-    Tensor memory_length;  // (1) i32, device memory: rows of each memory that count; empty: all
+    int qkv_parts;         // number of layers that qkv is in the naive form: linear.h
+    int64_t past;          // rows in the cache, fewer than its capacity and than P
+    Tensor past_on_device; // (1) i32, or empty: replaces `past`, so that a captured graph stays valid
+    Tensor memory_length;  // (1) i32, device memory: valid rows of each memory; empty: all
 } Decode;
 
 CHECKED Status decode_forward(Ctx *ctx, const Decode *decode);
 
-/* The naive form, where the fused one is asked for, too. */
+/* Runs the naive form, even if the fused one is selected. */
 CHECKED Status decode_naive(Ctx *ctx, const Decode *decode);
 
 typedef struct {

@@ -1,11 +1,11 @@
-/* The specification of decode: the operations that it stands for, one after another. Each comes through the
- * door for itself, in the form that is asked for it. */
+/* The specification of decode: the operations that it fuses, one after another. Each is dispatched on its
+ * own, in the form selected for it. */
 #include "kernels/attention/attention.h"
 #include "kernels/decode/decode.h"
 #include "kernels/embed/embed.h"
 #include "kernels/residual/residual.h"
 
-/* A token on its way. */
+/* A token on its way through the layers. */
 typedef struct {
     Ctx *ctx;
     const Decode *d;
@@ -57,7 +57,7 @@ static Status attend(Token *t, const char *name, AttentionForward *a) {
     return attention_forward(t->ctx, a, ARENA_SCRATCH);
 }
 
-/* (rows, columns) as those of one sequence. */
+/* (rows, columns) as the rows of one sequence. */
 static Tensor of_sequence(Tensor rows) {
     return tensor_reshape(rows, shape3(1, tensor_rows(rows), tensor_width(rows)));
 }

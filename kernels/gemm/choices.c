@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum { FILE_LIMIT = 1 << 20, LINE_LIMIT = 512 };
-enum { LOCK_LOOKS = 30000, LOOK_MICROSECONDS = 1000 }; // a race takes seconds at most
+enum { LOCK_LOOKS = 30000, LOOK_MICROSECONDS = 1000 }; // autotuning takes seconds at most
 
 bool choices_wanted(void) {
     const char *setting = getenv("FUSEBOX_TUNE");
@@ -20,7 +20,7 @@ bool choices_wanted(void) {
     return path != NULL;
 }
 
-/* In a file's name words of devices and libraries are parted by dashes. */
+/* In a file name, words of device and library names are separated by dashes. */
 static char *choices_path(const char *file, bool make) {
     OWNED char *name = memory_text(file);
     for (char *c = name; *c; c++)
@@ -28,7 +28,7 @@ static char *choices_path(const char *file, bool make) {
     return path_in_cache(name, make);
 }
 
-/* The whole file, "" when there is none that can be read. */
+/* The whole file; "" if it cannot be read. */
 static char *choices_read(const char *path) {
     char *text = NULL;
     int64_t length;
@@ -38,7 +38,7 @@ static char *choices_read(const char *path) {
     return memory_text("");
 }
 
-/* One line: the key's words, the fingerprint, the time. Whether it is this key's. */
+/* Parses one line: the key's words, the fingerprint, the time. Returns whether it is for this key. */
 static bool line_parse(const char *line, const int64_t *key, int words, KeptChoice *choice) {
     char *end;
     for (int i = 0; i < words; i++, line = end)
@@ -70,8 +70,8 @@ static int line_write(char *line, const int64_t *key, int words, const KeptChoic
     return (int)at;
 }
 
-/* Bytes of a text before what is left of a line that was not written to its end: one behind it would be part
- * of it, and never found. */
+/* Bytes of the text without an incomplete last line: a line appended after that would become part of it and
+ * never be found. */
 static size_t whole_lines(const char *text) {
     const char *end = strrchr(text, '\n');
     return end ? (size_t)(end + 1 - text) : 0;
@@ -95,7 +95,7 @@ bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoi
     return kept;
 }
 
-/* The lock is the folder's: the file is replaced with each choice. */
+/* The lock is on the folder, because each write replaces the file. */
 int choices_lock(void) {
     OWNED char *folder = path_in_cache(".", true);
     int lock = -1;

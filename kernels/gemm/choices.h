@@ -1,7 +1,7 @@
-/* choices: which way of computing a product was the fastest, kept in a file of the user's cache, so that a
- * later process computes the same bits. A line is a product's key, the choice's fingerprint and its time.
- * Nothing in it is believed: a line only picks one among the ways that there are, so that a damaged file costs
- * time at worst. */
+/* choices: the autotuning cache: the fastest algorithm for each product, in a file of the user's cache
+ * folder, so that later processes compute the same bits. A line is a product's key, the algorithm's
+ * fingerprint and its time. The file is not trusted: a line only selects one of the available algorithms, so
+ * that a damaged file costs at most time. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,17 +15,17 @@ typedef struct {
     float microseconds;
 } KeptChoice;
 
-/* Whether choices are made by the clock at all: not with FUSEBOX_TUNE=0, nor where there is no folder to keep
- * them in, since two processes might then choose differently. */
+/* Whether to autotune at all: not with FUSEBOX_TUNE=0, nor without a cache folder, because two processes
+ * might then select different algorithms. */
 bool choices_wanted(void);
 
-/* The choice for a key of `words` numbers in the file of that name, which may be made of any words. */
+/* Looks up the choice for a key of `words` numbers in the named file; the name may contain any characters. */
 bool choice_find(const char *file, const int64_t *key, int words, KeptChoice *choice);
-/* Adds one. False where it cannot be written, which is no error: the next process will choose anew. */
+/* Stores a choice. Returns false if it cannot be written, which is not an error: the next process will
+ * autotune again. */
 bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice);
 
-/* Makes this process the only one that chooses, until it closes what this returns; -1 where that cannot
- * be. */
+/* Locks autotuning for this process until it closes the returned descriptor; -1 if that fails. */
 int choices_lock(void);
 
 __END_DECLS

@@ -10,8 +10,8 @@ Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmF
         {{"onednn_bf16gemm NN", "onednn_bf16gemm NT"}, {"onednn_bf16gemm TN", "onednn_bf16gemm TT"}}};
     static const char *const own[2][2] = {{"amx_bf16x3gemm NN", "amx_bf16x3gemm NT"},
                                           {"amx_bf16x3gemm TN", "amx_bf16x3gemm TT"}};
-    library_begin(ctx, plan->winner == PLAN_AMX ? own[g->transpose_a][g->transpose_b]
-                                                : names[g->a_dtype == BF16][g->transpose_a][g->transpose_b]);
+    library_begin(ctx, plan->library == PLAN_AMX ? own[g->transpose_a][g->transpose_b]
+                                                 : names[g->a_dtype == BF16][g->transpose_a][g->transpose_b]);
     TRY(cpu_plan_run(ctx, plan, g, finish));
     library_end(ctx);
     return OK;
@@ -19,7 +19,7 @@ Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmF
 
 Status gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan **plan) {
     TRY(cpu_plan(ctx, g, finish, plan));
-    if (*plan && (*plan)->winner == PLAN_OPENBLAS) *plan = NULL;
+    if (*plan && (*plan)->library == PLAN_OPENBLAS) *plan = NULL;
     return OK;
 }
 
@@ -30,7 +30,7 @@ Status gemm_cpu(Ctx *ctx, const Gemm *g) {
     return plan ? gemm_cpu_finish(ctx, plan, g, &none) : gemm_cpu_openblas(ctx, g);
 }
 
-/* Without tiles Intel's instructions multiply bf16 at half the rate of fp32. */
+/* Without AMX, Intel's bf16 instructions have half the throughput of fp32. */
 static bool kernel_is_fast(const OnednnKernel *kernel) {
     const char *name = onednn_kernel_name(kernel);
     char processor[PROCESSOR_BYTES];

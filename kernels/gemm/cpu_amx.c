@@ -9,13 +9,25 @@
 #include <immintrin.h>
 
 enum { PARTS = 3, TILE = AMX_SIDE * AMX_DEPTH }; // elements of a tile
-enum { PAIR = 2, BLOCK = PAIR * AMX_SIDE };      // tiles of a block of C each way; rows and columns of it
-enum { STEP = PAIR * PARTS * TILE };             // elements of a block of an operand, one tile deep
-enum { LINE = 64, AHEAD = 2 };                   // bytes of a cache line; steps that packing asks ahead
-enum { SLICES = 8, ROWS = PAIR * AMX_SIDE / SLICES }; // of packing a step; rows of a tile in each
-enum { SLOTS = PARTS * (PARTS + 1) / 2 };             // products of parts in a step
-enum { DEPTH_MOST = 832 };      // of a part of a product: a packed panel, 156 KiB, stays in the second cache
-enum { KEPT_MOST = 196 << 10 }; // elements of the packed operand, 1.2 MB, that stay there with it
+enum {
+    PAIR = 2,
+    BLOCK = PAIR * AMX_SIDE
+};                                   // tiles per block of C in each direction; rows and columns
+                                     // of a block
+enum { STEP = PAIR * PARTS * TILE }; // elements of a block of an operand, one tile deep
+enum {
+    LINE = 64,
+    AHEAD = 2
+}; // bytes of a cache line; prefetch distance of packing, in
+    // steps
+enum {
+    SLICES = 8,
+    ROWS = PAIR * AMX_SIDE / SLICES
+};                                        // slices in which a step is packed; rows of a tile per
+                                          // slice
+enum { SLOTS = PARTS * (PARTS + 1) / 2 }; // products of parts in a step
+enum { DEPTH_MOST = 832 };      // depth of a part of a product: a packed panel, 156 KiB, stays in L2
+enum { KEPT_MOST = 196 << 10 }; // elements of the packed operand, 1.2 MB, that stay in L2 with it
 enum { LEAST_ROWS = 24, LEAST = 1 << 20 }; // smaller products are not worth the packing
 
 static int64_t pieces(int64_t count, int64_t of) {
@@ -26,7 +38,7 @@ static int64_t least(int64_t x, int64_t y) {
     return x < y ? x : y;
 }
 
-/* The size of equal parts of at most `most`, both whole multiples of `of`. */
+/* Divides `count` into equal parts of at most `most`; returns their size, a multiple of `of` like `most`. */
 static int64_t part_of(int64_t count, int64_t most, int64_t of) {
     const int64_t parts = pieces(count, most > of ? most / of * of : of);
     return pieces(pieces(count, parts), of) * of;
@@ -36,23 +48,24 @@ static int64_t part_of(int64_t count, int64_t most, int64_t of) {
 
 typedef struct {
     const float *from;
-    int64_t side, depth; // rows of A or columns of B; what is summed over
+    int64_t side, depth; // rows of A or columns of B; depth: the dimension that is summed over
     int64_t stride;      // of `from`'s rows
-    bool across;         // which are runs of the side, not of the depth
-    bool pairs;          // B
+    bool across;         // true: rows run along the side, not the depth
+    bool pairs;          // packs B: pairs
 } Operand;
 
 static __mmask16 mask_of(int64_t count) {
     return (__mmask16)(count >= AMX_SIDE ? 0xFFFF : count > 0 ? (1u << count) - 1 : 0);
 }
 
-/* The nearest number of 8 bits, in the upper half of each word. */
+/* Rounds to bf16, in the upper half of each word. */
 static inline __m512 rounded(__m512 x) {
     const __m512i upper = _mm512_set1_epi32((int)0xFFFF0000), half = _mm512_set1_epi32(0x8000);
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), upper));
 }
 
-/* The three parts of 16 pairs of numbers, a pair in a word. The third is what is left: 8 bits at most. */
+/* Splits 16 pairs of numbers into three parts each, a pair per word. The third part is the remainder, which
+ * has at most 8 bits. */
 static inline void split(__m512 low, __m512 high, __m512i parts[PARTS]) {
     const __mmask32 odd = 0xAAAAAAAA;
     for (int p = 0; p < PARTS; p++) {
@@ -64,15 +77,15 @@ static inline void split(__m512 low, __m512 high, __m512i parts[PARTS]) {
     }
 }
 
-/* Of the memory of a block's step. */
+/* The memory of a block's step. */
 static const float *start_of(const Operand *o, int64_t block, int64_t step) {
     const int64_t first = block * BLOCK, depth = step * AMX_DEPTH;
     return o->from + (o->across ? depth * o->stride + first : first * o->stride + depth);
 }
 
-/* Rows [row, row + ROWS) of a tile for each part, `apart` from one to the next, as the memory lies: a row is
- * 32 numbers of one side, or two rows of 16 sides. The order of the depth is free: a pair is 16 apart.
- * `ahead`: from a number to what will be read soon. */
+/* Packs rows [row, row + ROWS) of a tile for each part, `apart` elements from one part to the next, in memory
+ * order: a row is 32 numbers of one side, or two rows of 16 sides. The order along the depth is free: the
+ * numbers of a pair are 16 apart. `ahead` is the prefetch distance. */
 static void pack_rows(const Operand *o, int64_t side, int64_t depth, int64_t row, int64_t ahead, uint16_t *to,
                       int64_t apart) {
     const int64_t top = o->across ? depth : side, lines = (o->across ? o->depth : o->side) - top;
@@ -90,15 +103,15 @@ static void pack_rows(const Operand *o, int64_t side, int64_t depth, int64_t row
     }
 }
 
-/* Packs blocks of an operand slice by slice, each step as (part, half of the block) tiles. */
+/* Packs blocks of an operand slice by slice; a step is (part, half of the block) tiles. */
 typedef struct {
     const Operand *o;
     uint16_t *to;        // of `block`
-    int64_t block, next; // the slice that is next
+    int64_t block, next; // the current block and the next slice
     uint16_t turned[PARTS * TILE] __attribute__((aligned(LINE)));
 } Packer;
 
-/* As the memory lies, and then turned where the other form is wanted: a pair is a word. */
+/* Packs a slice in memory order, then transposes it if the other layout is needed; a pair is a word. */
 static void pack_slice(Packer *packer) {
     const Operand *o = packer->o;
     const int64_t step = packer->next / SLICES, half = packer->next % SLICES / (SLICES / PAIR);
@@ -117,11 +130,12 @@ static void pack_slice(Packer *packer) {
 
 /* ---- beside the tiles ---- */
 
-enum { WHOLE = 1 << 10 }; // of a slice: how it is counted
+enum { WHOLE = 1 << 10 }; // fixed-point unit of a slice
 
 #define FOR_EACH(value) _Pragma("omp simd") for (int64_t c = 0; c < count; c++) to[c] = (value)
 
-/* What follows a row of sums. `count`, of columns, is a constant where this is inlined for a whole block. */
+/* Applies the epilogue to a row of sums. `count`, of columns, is a constant after inlining for a whole
+ * block. */
 static inline __attribute__((always_inline)) void finish_row(const Gemm *g, const GemmFinish *finish,
                                                              int64_t row, int64_t column, const float *sums,
                                                              const int64_t count) {
@@ -141,16 +155,17 @@ static inline __attribute__((always_inline)) void finish_row(const Gemm *g, cons
     }
 }
 
-/* What a thread's vectors do while its tiles multiply: they finish the block before, and pack the next
- * panel, a slice now and then. */
+/* Vector work that runs between tile multiplications: finishing the previous block, and packing the next
+ * panel, slice by slice. */
 typedef struct {
     const Gemm *g;
     const GemmFinish *finish;
-    int64_t row, rows, column; // of C: from `row` to `rows` they are to be finished
+    int64_t row, rows, column; // rows [row, rows) of C still have to be finished
     const float *sums;         // of `row`
-    int64_t ahead;             // elements from there to the block that the tiles make
+    int64_t ahead;             // elements from there to the block that the tiles compute
     Packer packer;
-    int64_t slices, rate, credit; // up to where the packer goes; parts of a slice each time, and saved up
+    int64_t slices, rate, credit; // slices that may be packed so far; slices per call, as a fraction, and the
+                                  // accumulated fraction
 } Beside;
 
 static void finish_next_row(Beside *b) {
@@ -174,7 +189,7 @@ static __attribute__((noinline)) void work_beside(Beside *b) {
 
 /* ---- a block of C ---- */
 
-/* Tiles 0 to 3 are sums, 4 and 5 a part of A, 6 and 7 one of B. */
+/* Tiles 0 to 3 hold sums, 4 and 5 a part of A, 6 and 7 a part of B. */
 static inline void load_left(const uint16_t *step, int part) {
     _tile_loadd(4, step + part * PAIR * TILE, LINE);
     _tile_loadd(5, step + part * PAIR * TILE + TILE, LINE);
@@ -193,9 +208,9 @@ static inline void multiply_tiles(Beside *beside) {
     work_beside(beside);
 }
 
-/* sums (BLOCK, BLOCK) = the product of a block of A and one of B. A multiplication sums its 32 products
- * before it adds them: six roundings at the place of the whole sum, where a plain sum has 32. The compiler
- * does not know that tiles read memory. */
+/* sums (BLOCK, BLOCK) = a block of A times a block of B. A tile multiplication sums its 32 products before it
+ * adds them to the total: six roundings of the total, where a sequential sum has 32. The asm clobbers memory
+ * because the compiler does not know that tiles read it. */
 static void multiply(const uint16_t *a, const uint16_t *b, int64_t steps, float sums[BLOCK * BLOCK],
                      Beside *beside) {
     __asm__ volatile("" ::: "memory");
@@ -227,19 +242,19 @@ static void multiply(const uint16_t *a, const uint16_t *b, int64_t steps, float 
 
 /* ---- a product ---- */
 
-/* One whose operands both fit. The one with the shorter side is packed whole, by all threads; of the other
- * one a thread packs a panel for itself, multiplies all blocks of the first with it, and meanwhile packs the
- * next. */
+/* A product whose operands both fit. The operand with the shorter side is packed completely, by all threads.
+ * Each thread packs panels of the other operand for itself, multiplies a panel by all blocks of the first
+ * operand, and meanwhile packs its next panel. */
 typedef struct {
     const Gemm *g;
     const GemmFinish *finish;
     Operand kept, other;
-    bool kept_left; // the kept one is A
+    bool kept_left; // the completely packed operand is A
     int64_t steps;
-    uint16_t *values; // of the kept one
+    uint16_t *values; // of the completely packed operand
 } Product;
 
-/* The panel that begins here is there, and the next one, if the share goes on, is begun. */
+/* Returns the packed panel that begins at `at`, and starts to pack the next one of this thread's share. */
 static const uint16_t *panel_of(const Product *p, int64_t at, int64_t last, uint16_t *panels, Beside *b) {
     const int64_t blocks = pieces(p->kept.side, BLOCK), panel = at / blocks, next = (panel + 1) * blocks;
     const int64_t slots = SLOTS * p->steps * (least(next, last) - at);
@@ -252,7 +267,7 @@ static const uint16_t *panel_of(const Product *p, int64_t at, int64_t last, uint
     return panels + panel % 2 * p->steps * STEP;
 }
 
-/* Blocks [first, last) of C, panel by panel. `panels`: room for two. */
+/* Computes blocks [first, last) of C, panel by panel. `panels` has memory for two. */
 static void multiply_share(const Product *p, int64_t first, int64_t last, uint16_t *panels) {
     float sums[2][BLOCK * BLOCK] __attribute__((aligned(LINE)));
     const int64_t blocks = pieces(p->kept.side, BLOCK), panel = first / blocks;
@@ -274,7 +289,7 @@ static void multiply_share(const Product *p, int64_t first, int64_t last, uint16
     while (b.row < b.rows) finish_next_row(&b);
 }
 
-/* A step of a block of the kept operand. */
+/* Packs a step of a block of the completely packed operand. */
 static void pack_kept(const Product *p, int64_t block, int64_t step, Packer *packer) {
     packer->o = &p->kept;
     packer->to = p->values + block * p->steps * STEP;
@@ -314,9 +329,10 @@ bool gemm_amx_serves(const Gemm *g) {
            amx_ready();
 }
 
-/* In parts, so that what is packed fits into a cache; C carries the sums from one depth to the next. */
+/* Divides the product so that packed data fits in a cache; C carries the sums from one part of the depth to
+ * the next. */
 void gemm_amx_run(Ctx *ctx, const Gemm *g, const GemmFinish *finish, AmxPacked *packed) {
-    const bool keeps_b = g->n < g->m; // as run() decides for each part
+    const bool keeps_b = g->n < g->m; // must match what run() decides for each part
     const int64_t depth = part_of(g->k, DEPTH_MOST, AMX_DEPTH), kept = least(g->m, g->n);
     const int64_t side = part_of(kept, KEPT_MOST / depth, BLOCK);
     for (int64_t first = 0; first < kept; first += side)

@@ -9,9 +9,9 @@
 
 /* ---- bf16 ---- */
 
-/* Matrices are multiplied block by block: a block of A and one of B are widened to fp32, their product is added
- * to a block of sums in fp32, and where C is bf16 that is rounded once, at the end. */
-enum { ROWS = 512, COLUMNS = 1024, DEPTH = 512 }; // of a block: 1, 2 and 2 MiB of fp32
+/* Matrices are multiplied block by block: a block of A and a block of B are widened to fp32, and their
+ * product is added to a block of fp32 sums. If C is bf16, the sums are rounded once at the end. */
+enum { ROWS = 512, COLUMNS = 1024, DEPTH = 512 }; // sizes of a block: 1, 2 and 2 MiB of fp32
 
 typedef struct {
     float *a, *b, *c;
@@ -21,7 +21,7 @@ static int64_t least(int64_t x, int64_t y) {
     return x < y ? x : y;
 }
 
-/* Rows `stride` apart to rows without gaps. */
+/* Widens rows that are `stride` apart to dense rows. */
 static void widen(const Ctx *ctx, const bf16 *from, int64_t rows, int64_t width, int64_t stride, float *to) {
 #pragma omp parallel for num_threads(ctx->device->threads) schedule(static) if (rows * width > 1 << 14)
     for (int64_t i = 0; i < rows; i++)
@@ -37,7 +37,7 @@ static void narrow(const Ctx *ctx, const float *from, int64_t rows, int64_t widt
             to[i * stride + c].bits = bfloat16_from_float(from[i * width + c]);
 }
 
-/* sums (rows, columns), ldc apart, = beta * sums + alpha * the product's block from (row, column) on. */
+/* sums (rows, columns), ldc apart, = beta * sums + alpha * the product's block at (row, column). */
 static Status add_products(Ctx *ctx, const Gemm *g, const bf16 *a, const bf16 *b, int64_t row, int64_t column,
                            const Blocks *blocks, const Gemm *sums) {
     Gemm part = *sums;
@@ -115,7 +115,7 @@ Status gemm_cpu_openblas(Ctx *ctx, const Gemm *g) {
     const CBLAS_TRANSPOSE ta = g->transpose_a ? CblasTrans : CblasNoTrans;
     const CBLAS_TRANSPOSE tb = g->transpose_b ? CblasTrans : CblasNoTrans;
     const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
-    /* BLAS refuses a leading dimension of 0, which an empty k has. */
+    /* BLAS rejects a leading dimension of 0, which an empty k has. */
     const int lda = g->lda ? (int)g->lda : 1, ldb = g->ldb ? (int)g->ldb : 1, ldc = (int)g->ldc;
     static const char *const names[2][2][2] = {
         {{"cblas_sgemm NN", "cblas_sgemm NT"}, {"cblas_sgemm TN", "cblas_sgemm TT"}},

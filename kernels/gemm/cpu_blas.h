@@ -1,5 +1,5 @@
-/* blas: products by OpenBLAS, one call for each matrix of a batch: any contract of gemm.h. Those in bf16 are widened
- * to fp32, and the sum rounded once where C is bf16. */
+/* blas: products by OpenBLAS, one call per matrix of a batch, for every contract of gemm.h. bf16 operands are
+ * widened to fp32, and if C is bf16 the sum is rounded once. */
 #pragma once
 
 #include "kernels/gemm/gemm.h"

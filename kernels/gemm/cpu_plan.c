@@ -9,13 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PLANS_MOST = 1024 }; // then all are forgotten: the lengths of sentences have no end
+enum { PLANS_MOST = 1024 }; // then all plans are dropped: sentence lengths produce ever new products
 enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
-enum { FEWEST_LAPS = 3, MOST_LAPS = 12 }; // of each in turns, so that a busy moment is not one's alone
-static const double LONG_SECONDS = 0.06;  // no more laps after that
-static const double LOST_SECONDS = 0.25; // where OpenBLAS takes as long, longer than threads wait for a core,
-static const double LOST_TIMES = 2;      // and so many times the other's, the lap is the last
-static const double OPENBLAS_NEEDS = 0.97; // of the others' time: what follows the product is free there
+enum { FEWEST_RUNS = 3, MOST_RUNS = 12 };  // of each library, alternately: a busy moment hits both
+static const double LONG_SECONDS = 0.06;   // no more runs after that
+static const double SLOW_SECONDS = 0.25;   // timing ends when a run of OpenBLAS takes this long, more than a
+static const double SLOW_TIMES = 2;        // thread ever waits for a core, and this many times oneDNN's time
+static const double OPENBLAS_NEEDS = 0.97; // share of oneDNN's time, because oneDNN's epilogue is free
 
 typedef struct {
     CpuPlan *slots[SLOTS]; // open addressing
@@ -52,7 +52,7 @@ static CpuPlan **slot_of(CpuPlans *plans, const OnednnProduct *product) {
     return &plans->slots[at];
 }
 
-/* ---- the race ---- */
+/* ---- autotuning ---- */
 
 static OnednnProduct product_of(const Gemm *g, const GemmFinish *finish) {
     return (OnednnProduct){.m = g->m,
@@ -71,7 +71,7 @@ static OnednnProduct product_of(const Gemm *g, const GemmFinish *finish) {
                            .accumulates = g->beta != 0};
 }
 
-/* Pushes the beginning of an operand out of the caches; the rest of a large one is pushed out by it. */
+/* Evicts the beginning of an operand from the caches; loading it evicts the rest of a large one. */
 static void evict(const void *operand, int64_t rows, int64_t width, int64_t ld, Dtype dtype) {
 #if defined(__SSE2__)
     enum { LINE = 64, MOST = 16 << 20 };
@@ -83,9 +83,10 @@ static void evict(const void *operand, int64_t rows, int64_t width, int64_t ld, 
 #endif
 }
 
-/* As a model's run finds them: `a` is what the operation before has just written, but `b`, weights or what
- * the forward pass has saved, and a gradient that is added to were last used a step ago. What is fast on warm
- * operands may be the slower one there. Elsewhere than on x86 the race is warm. */
+/* Recreates the caches' state in a real step: `a` was just written by the previous operation, so it stays
+ * warm. `b` (weights or saved activations) and an accumulated gradient were last used a step ago, so they are
+ * evicted. The fastest library on warm operands may be the slower one in a step. On processors other than x86
+ * nothing is evicted. */
 static void evict_operands(const Gemm *g) {
     evict(g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->ldb, g->b_dtype);
     if (g->beta != 0) evict(g->c, g->m, g->n, g->ldc, g->c_dtype);
@@ -93,48 +94,48 @@ static void evict_operands(const Gemm *g) {
 
 Status cpu_plan_run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
     const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, g->c};
-    if (plan->winner == PLAN_ONEDNN) return onednn_run(plan->kernel, &operands);
+    if (plan->library == PLAN_ONEDNN) return onednn_run(plan->kernel, &operands);
     gemm_amx_run(ctx, g, finish, plan->packed);
     return OK;
 }
 
-/* The seconds of a lap; DBL_MAX where it fails, which is no error of the product. */
-static double lap_seconds(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
+/* The seconds of one timed run; DBL_MAX if it fails, which does not fail the product. */
+static double run_seconds(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
     evict_operands(g);
     double start = device_clock();
     Status status =
-        plan->winner == PLAN_OPENBLAS ? gemm_cpu_openblas(ctx, g) : cpu_plan_run(ctx, plan, g, finish);
+        plan->library == PLAN_OPENBLAS ? gemm_cpu_openblas(ctx, g) : cpu_plan_run(ctx, plan, g, finish);
     double seconds = device_clock() - start;
     if (!status) return seconds;
     status_free(status);
     return DBL_MAX;
 }
 
-/* What an accumulating product adds to while it is timed: the bytes that C spans. */
+/* The bytes that C spans: scratch for an accumulating product during timing. */
 static size_t bytes_of_c(const Gemm *g) {
     return (size_t)((g->m - 1) * g->ldc + g->n) * dtype_size(g->c_dtype);
 }
 
-/* Between the two libraries. OpenBLAS is timed without what follows the product. Without memory for another C
- * nothing is: 0 microseconds. */
-static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
-    struct Recorder *recorder = ctx->recorder; // the laps are nobody's calls
-    KeptChoice choice = {plan->winner, 0};
+/* Times both libraries. OpenBLAS is timed without the epilogue. Returns 0 microseconds if there is no memory
+ * for another C. */
+static KeptChoice autotune(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
+    struct Recorder *recorder = ctx->recorder; // timed runs are not recorded as calls
+    KeptChoice choice = {plan->library, 0};
     Gemm timed = *g;
     if (g->beta != 0) timed.c = memory_reserve(bytes_of_c(g));
     if (!timed.c) return choice;
     if (g->beta != 0) memset(timed.c, 0, bytes_of_c(g));
     ctx->recorder = NULL;
     double openblas = DBL_MAX, onednn = DBL_MAX, all = 0;
-    for (int lap = 0; lap < FEWEST_LAPS || (lap < MOST_LAPS && all < LONG_SECONDS); lap++) {
-        double first = lap_seconds(ctx, &(CpuPlan){.winner = PLAN_OPENBLAS}, &timed, finish);
-        double second = lap_seconds(ctx, plan, &timed, finish);
-        const bool lost = first > LOST_SECONDS && first > LOST_TIMES * second;
-        if (lap == 0 && !lost) continue; // it wakes the threads
+    for (int run = 0; run < FEWEST_RUNS || (run < MOST_RUNS && all < LONG_SECONDS); run++) {
+        double first = run_seconds(ctx, &(CpuPlan){.library = PLAN_OPENBLAS}, &timed, finish);
+        double second = run_seconds(ctx, plan, &timed, finish);
+        const bool slow = first > SLOW_SECONDS && first > SLOW_TIMES * second;
+        if (run == 0 && !slow) continue; // the first run wakes the threads
         all += first + second;
         if (first < openblas) openblas = first;
         if (second < onednn) onednn = second;
-        if (lost) break;
+        if (slow) break;
     }
     if (openblas < onednn * OPENBLAS_NEEDS)
         choice = (KeptChoice){PLAN_OPENBLAS, (float)(1e6 * openblas)};
@@ -145,31 +146,31 @@ static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const 
     return choice;
 }
 
-/* This processor's, threads' and libraries' file. */
+/* The file name for this processor, number of threads and libraries. */
 static void file_name(const Device *device, char *name, size_t bytes) {
     snprintf(name, bytes, "products %s %s.txt", device->name, device->library);
 }
 
-/* Small products are over before a choice could matter. */
+/* Small products are too short for the choice to matter. */
 static bool worth_timing(const Gemm *g) {
     const double least = 1 << 20;
     return (double)g->m * (double)g->n * (double)g->k >= least;
 }
 
-/* The choice that is kept, or a race's, which is kept from then on; one process at a time. A choice that
- * cannot be kept is not made, since another process would make another. */
-static PlanWinner find_winner(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
+/* Returns the cached choice, or autotunes and caches the result; one process at a time. A choice that cannot
+ * be cached is not used, because another process might choose differently. */
+static PlanLibrary find_library(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
     char file[400];
     int64_t key[KEY_WORDS];
     KeptChoice choice;
-    if (!worth_timing(g) || !choices_wanted()) return plan->winner;
+    if (!worth_timing(g) || !choices_wanted()) return plan->library;
     memcpy(key, &plan->product, sizeof key);
     file_name(ctx->device, file, sizeof file);
     bool kept = choice_find(file, key, KEY_WORDS, &choice);
     int lock = kept ? -1 : choices_lock();
     if (!kept) kept = choice_find(file, key, KEY_WORDS, &choice);
     if (!kept) {
-        choice = race(ctx, g, finish, plan);
+        choice = autotune(ctx, g, finish, plan);
         kept = choice.microseconds > 0 && choice_keep(file, key, KEY_WORDS, &choice);
     }
     if (lock >= 0) close(lock);
@@ -178,7 +179,7 @@ static PlanWinner find_winner(Ctx *ctx, const Gemm *g, const GemmFinish *finish,
 
 /* ---- finding a plan ---- */
 
-/* What oneDNN's interface can say at all. */
+/* Whether oneDNN's interface can express the product. */
 static bool served(const CpuDevice *device, const Gemm *g) {
     bool narrow = g->a_dtype == BF16 && (g->c_dtype == BF16 || g->c_dtype == F32);
     bool types = g->a_dtype == g->b_dtype && (narrow || (g->a_dtype == F32 && g->c_dtype == F32));
@@ -190,21 +191,21 @@ static bool on_tiles(const Gemm *g) {
     return gemm_amx_serves && gemm_amx_serves(g);
 }
 
-/* Tiles are not raced. They are the fastest nearly everywhere, but for the seconds in which somebody else's
- * thread is busy on the same core: a race that falls into them would keep another choice for good. Before
- * there is a choice between the libraries, oneDNN is it. */
+/* AMX tiles are not timed: they are nearly always the fastest, except while another process uses the same
+ * core, and timing at such a moment would cache the wrong choice permanently. Until a library is selected,
+ * the plan is oneDNN. */
 static Status make_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, CpuPlans *plans, CpuPlan *plan) {
     if (on_tiles(g)) {
-        plan->winner = PLAN_AMX;
+        plan->library = PLAN_AMX;
         plan->packed = &plans->packed;
         return OK;
     }
-    plan->winner = PLAN_OPENBLAS;
+    plan->library = PLAN_OPENBLAS;
     TRY(onednn_kernel(((CpuDevice *)ctx->device)->onednn, &plan->product, &plan->kernel));
     if (!plan->kernel) return OK;
-    plan->winner = PLAN_ONEDNN;
-    plan->winner = find_winner(ctx, g, finish, plan);
-    if (plan->winner == PLAN_ONEDNN) return OK;
+    plan->library = PLAN_ONEDNN;
+    plan->library = find_library(ctx, g, finish, plan);
+    if (plan->library == PLAN_ONEDNN) return OK;
     onednn_kernel_free(plan->kernel);
     plan->kernel = NULL;
     return OK;

@@ -1,11 +1,10 @@
-/* Products on CUDA. cuBLASLt thinks in columns: our row-major C (m, n) is its column-major matrix of n rows
- * and m columns, the transpose. So it is asked for C^T = op(B)^T op(A)^T, with our B as its A and our A as
- * its B. */
+/* Products on CUDA. cuBLASLt is column-major: our row-major C (m, n) is its column-major matrix of n rows and
+ * m columns, the transpose. So we ask for C^T = op(B)^T op(A)^T, with our B as its A and our A as its B. */
 #include "kernels/gemm/cuda.cuh"
 
 #include "kernels/gemm/cuda_plan.cuh"
 
-/* C = beta * C, where k = 0 leaves nothing else to do. */
+/* C = beta * C, which is all that remains if k = 0. */
 /* Anatomy. Parallel: over elements of C, one per thread and iteration. Launch: grid stride, at most 32 blocks
  * of 256 per multiprocessor. Holds: 30 to 34 registers, no shared memory. Occupancy: registers; 75 to 100% of
  * the warps. Reads: one scalar per thread, coalesced. Syncs: none. Fusion: nothing: it runs in the place of a

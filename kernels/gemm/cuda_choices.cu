@@ -1,11 +1,11 @@
-/* The kept choices (choices.h) of a GPU's products, and what FUSEBOX_TUNE says of our own kernel. */
+/* The cached choices (choices.h) of a GPU's products, and the setting of FUSEBOX_TUNE for our own kernel. */
 #include "kernels/gemm/cuda_plan.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The file of this device and library, and a plan's key as its words. */
+/* The file of this device and library, and a plan's key as words. */
 struct Kept {
     char file[400];
     int64_t words[PLAN_KEY_WORDS];

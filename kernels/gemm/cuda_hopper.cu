@@ -1,4 +1,4 @@
-/* Hopper's product: one kernel for every form, and which products it takes. */
+/* Hopper's product: one kernel for all variants, and the check of which products it supports. */
 #include "kernels/gemm/cuda_hopper.cuh"
 
 #include "kernels/gemm/cuda_hopper_gate.cuh"
@@ -10,7 +10,8 @@ namespace {
 
 /* ---- the producers: one thread for the operands, one of another warp for aux ---- */
 
-/* This block's half of the cluster's common operand, half of the columns or of the k, to both blocks. */
+/* Loads this block's half of the operand that the cluster shares (half of the columns, or of k) to both
+ * blocks. */
 template <class F>
 __device__ inline void load_b(const Problem &p, const Maps &maps, uint8_t *to, int column, int k,
                               uint64_t *filled) {
@@ -68,14 +69,15 @@ struct Consumer {
     __device__ explicit Consumer(typename F::Shared &shared)
         : shared(shared), group(uniform(int(threadIdx.x) / WARPGROUP)), lane(int(threadIdx.x) % 32) {}
 
-    /* In every block of the cluster, since each block's producer writes to all. */
+    /* Releases the stage in every block of the cluster, because each block's producer writes to all. */
     __device__ void release(int stage) const {
         if (lane < CLUSTER) arrive_at(&shared.free[stage], uint32_t(lane));
     }
 
-    /* Starts the products of a stage, 16 of its k at a time. */
+    /* Issues the products of a stage, 16 of its k at a time. */
     __device__ void issue(float (&c)[HALVES][COLUMNS / 8][4], int stage, bool add) const {
-        constexpr int SIDEWAYS = 16 * 2, DOWN = 16 * ROW_BYTES; // 16 columns of a tile, or 16 rows, further
+        constexpr int SIDEWAYS = 16 * 2, DOWN = 16 * ROW_BYTES; // byte offsets of the next 16 columns, or 16
+                                                                // rows, of a tile
         const uint8_t *const b = shared.b[stage];
         const uint64_t left = rows_operand(shared.a[stage]);
         const uint64_t right = F::TRANSPOSED_B ? columns_operand(b, DEPTH * ROW_BYTES) : rows_operand(b);
@@ -90,8 +92,8 @@ struct Consumer {
         products_commit();
     }
 
-    /* Sums up a tile. The ring's stages are looked at only in turn: a barrier's parity tells a round from the
-     * next, but not from the one after. */
+    /* Sums up a tile. Stages are waited for strictly in order: a barrier's parity distinguishes a round from
+     * the next one, but not from the one after that. */
     __device__ void multiply(float (&c)[HALVES][COLUMNS / 8][4], int steps) {
         int previous = 0;
         begin_turn(MULTIPLY_TURN, group);
@@ -117,12 +119,12 @@ __device__ inline void consume(const Problem &p, const Maps &maps, typename F::S
     Consumer<F> own(shared);
     Parts<F> parts(shared);
     int turn = 0;
-    if (own.group == CONSUMERS - 1) { // the first's turn
+    if (own.group == CONSUMERS - 1) { // the first consumer's turn
         end_turn(MULTIPLY_TURN, own.group);
         end_turn(STORE_TURN, own.group);
     }
     for (Walk walk(p); walk.more(); walk.next()) {
-        if (turn++ % CONSUMERS != own.group) { // the other's tile
+        if (turn++ % CONSUMERS != own.group) { // the other consumer's tile
             own.ring.skip(p.steps);
             parts.ring.skip(F::AUX_TILES);
             continue;
@@ -145,7 +147,7 @@ __device__ inline void consume(const Problem &p, const Maps &maps, typename F::S
         parts.all_sent();
         end_turn(STORE_TURN, own.group);
     }
-    if (turn % CONSUMERS == own.group) { // the last has been given back
+    if (turn % CONSUMERS == own.group) { // the last consumer has passed the turn on
         begin_turn(MULTIPLY_TURN, own.group);
         begin_turn(STORE_TURN, own.group);
     }
@@ -174,7 +176,7 @@ template <class F>
 __global__ void __launch_bounds__(THREADS, 1)
     product_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps) {
     if constexpr (HOPPER) {
-        extern __shared__ __align__(1024) uint8_t shared_memory[]; // whole swizzled groups of 8 rows
+        extern __shared__ __align__(1024) uint8_t shared_memory[]; // swizzled groups of 8 rows are 1024 bytes
         typename F::Shared &shared = *reinterpret_cast<typename F::Shared *>(shared_memory);
         if (threadIdx.x == 0) init_barriers<F>(shared);
         cluster_wait();
@@ -195,7 +197,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- the launch ---- */
 
-/* A matrix of rows `ld` apart, for copies of tiles of `tile_rows` x `tile_columns`. */
+/* Tensor map of a matrix with rows `ld` apart, for copies of tiles of `tile_rows` x `tile_columns`. */
 Status matrix_map(const void *data, int64_t rows, int64_t width, int64_t ld, int tile_rows, CUtensorMap *map,
                   int tile_columns = BLOCK_COLUMNS) {
     const cuuint64_t extents[2] = {cuuint64_t(width), cuuint64_t(rows)};
@@ -204,7 +206,7 @@ Status matrix_map(const void *data, int64_t rows, int64_t width, int64_t ld, int
     return tensor_map_encode(const_cast<void *>(data), 2, extents, strides, tile, map);
 }
 
-/* The ways to C and aux, and those to the second halves of a gated layer's. */
+/* Tensor maps of C and aux, and of the second halves of a gated layer's. */
 template <class F>
 Status output_maps(const Gemm *g, const GemmEpilogue *e, void *c, Maps *maps) {
     constexpr int TILE = F::GATE ? BLOCK_COLUMNS / 2 : BLOCK_COLUMNS, AUX_ROWS = F::READS_AUX ? 64 : 16;
@@ -220,7 +222,7 @@ Status output_maps(const Gemm *g, const GemmEpilogue *e, void *c, Maps *maps) {
     return matrix_map(aux + width, g->m, width, aux_ld, AUX_ROWS, &maps->second_aux, TILE);
 }
 
-/* Clusters' tiles whose rows of A, 8 MiB of them, stay in the L2 cache while the columns are swept. */
+/* How many clusters' tiles of rows keep their rows of A, 8 MiB in all, in L2 while the columns are swept. */
 int rows_swept(int64_t k, int rows) {
     const int64_t group = (int64_t(8) << 20) / (k * CLUSTER * ROWS * int64_t(sizeof(bf16)));
     return int(group < 1 ? 1 : group > rows ? rows : group);
@@ -272,7 +274,7 @@ bool gemm_hopper_suits(const CudaDevice *device, const Gemm *g, const GemmEpilog
     if (g->a_dtype != BF16 || g->b_dtype != BF16 || g->c_dtype != BF16 || g->batch > 1) return false;
     if (g->alpha != 1 || !knows(g, e)) return false;
     if (g->m > INT_MAX / 2 || g->n > INT_MAX / 2 || g->k > INT_MAX / 2 || g->k == 0) return false;
-    // the copy engine takes rows from 16-byte addresses on, and clips what it stores at 16 bytes
+    // TMA needs rows at 16-byte addresses, and clips stores to 16 bytes
     return walks_in_packs(8, {g->n, g->k, g->lda, g->ldb, g->ldc}, {g->a, g->b, g->c, e->added}) &&
            (!e->aux || walks_in_packs(8, {e->aux_ld}, {e->aux})) && (uintptr_t)e->bias % 4 == 0 &&
            device->hopper;

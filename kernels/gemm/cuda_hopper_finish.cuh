@@ -1,6 +1,6 @@
-/* cuda_hopper_finish: what becomes of a tile's sums, by the four warps that have them in registers. bf16
- * leaves through shared memory: a warp lays 16 rows of 64 columns down, and the copy engine stores them,
- * clipped at C's edges, while the warp goes on. */
+/* cuda_hopper_finish: the epilogue of a tile, run by the four warps that hold it in registers. bf16 results
+ * are stored through shared memory: a warp writes 16 rows of 64 columns, and TMA stores them, clipped at C's
+ * edges, while the warp continues. */
 #pragma once
 
 #include "kernels/gemm/cuda_hopper_tile.cuh"
@@ -8,7 +8,7 @@
 namespace hopper_gemm {
 
 /* gelu(z) = z s with s = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3), linear.h's tanh form, in
- * seven instructions; -2u in powers of 2, whose overflow to infinity gives s = 0. Absolute error z 2^-22. */
+ * seven instructions. -2u is in powers of 2; if that overflows to infinity, s = 0. Absolute error z 2^-22. */
 constexpr float POWER = -2.f * 0.7978845608028654f * 1.4426950408889634f, SLOPE = 2.f * 0.7978845608028654f;
 constexpr float CUBIC = 0.044715f;
 
@@ -24,8 +24,8 @@ __device__ inline float gelu_slope(float z) {
     return fmaf(z * s * (1.f - s), fmaf(3.f * SLOPE * CUBIC * z, z, SLOPE), s);
 }
 
-/* The standard normal distribution beyond u >= 0, exp(-u^2/2) times a polynomial in 1 / (1 + 3u/8): fitted, to
- * a relative error of 2.7e-5 for any u, 1/70 of bf16's rounding. `e` is exp(-u^2/2). */
+/* The upper tail of the standard normal distribution at u >= 0: exp(-u^2/2) times a polynomial in 1 / (1 +
+ * 3u/8), fitted to a relative error of 2.7e-5 for any u, 1/70 of bf16's rounding. `e` is exp(-u^2/2). */
 __device__ inline float normal_tail(float u, float e) {
     const float t = reciprocal(fmaf(0.375f, u, 1.f));
     float p = fmaf(t, -0.09135102f, 0.20185678f);
@@ -67,7 +67,7 @@ struct Bias {
             column += 64;
         }
     }
-    /* To the 64 columns of part i. */
+    /* Adds the bias to the 64 columns of part i. */
     __device__ void add(float (&c)[COLUMNS / 8][4], int i) const {
         const int t = int(threadIdx.x) % 4;
 #pragma unroll
@@ -80,26 +80,26 @@ struct Bias {
     }
 };
 
-/* The way of a warp's parts through shared memory. The consumers take turns at it. */
+/* A warp's buffers of parts in shared memory. The consumers take turns at them. */
 template <class F>
 struct Parts {
     typename F::Shared &shared;
     const int warp, lane;
-    Ring<F::BUFFERS> ring; // READS_AUX: filled with aux by a producer
-    int sending = -1;      // READS_AUX: the first buffer from which a part of c leaves, or -1
+    Ring<F::BUFFERS> ring; // READS_AUX: a producer fills them with aux
+    int sending = -1;      // READS_AUX: the first buffer from which a part of c is being stored, or -1
 
     __device__ explicit Parts(typename F::Shared &shared)
         : shared(shared), warp(uniform(int(threadIdx.x) % WARPGROUP / 32)), lane(int(threadIdx.x) % 32) {}
 
-    /* Where this lane's row of a 16 x 16 matrix begins: the columns from `column` on. */
+    /* The start of this lane's row of a 16 x 16 matrix, at columns from `column` on. */
     __device__ int offset(int column) const { return swizzled(lane % 16, column + lane / 16 * 8); }
 
-    /* Stores the 64 columns of part i, rounded, to the matrix that `map` describes. */
+    /* Stores the 64 columns of part i, rounded, to the matrix of `map`. */
     __device__ void store(const CUtensorMap &map, const float (&c)[COLUMNS / 8][4], int i, int row,
                           int column) {
         uint8_t *const through = shared.parts[ring.stage][warp];
         if constexpr (!F::READS_AUX) {
-            if (lane == 0) wait_stores_read<F::BUFFERS - 1>(); // what left from here last
+            if (lane == 0) wait_stores_read<F::BUFFERS - 1>(); // the previous store from this buffer
             __syncwarp();
             ring.advance();
         }
@@ -118,7 +118,7 @@ struct Parts {
         }
     }
 
-    /* SLOPE: multiplies the 64 columns of part i by the slope of GELU at aux. ADD: adds aux to them. */
+    /* SLOPE: multiplies the 64 columns of part i by the derivative of GELU at aux. ADD: adds aux to them. */
     __device__ void take_aux(float (&c)[COLUMNS / 8][4], int i) const {
         const uint8_t *const from = shared.parts[ring.stage][warp];
         wait(&shared.aux_filled[ring.stage], ring.parity);
@@ -142,7 +142,7 @@ struct Parts {
         }
         __syncwarp();
     }
-    /* READS_AUX: gives back what was taken before the last, or at a tile's end the last. */
+    /* READS_AUX: releases the buffers before the last, or at a tile's end the last. */
     __device__ void sent() {
         if (lane == 0 && sending >= 0) {
             wait_stores_read<1>();
@@ -165,7 +165,7 @@ struct Parts {
     }
 };
 
-/* 64 rows of a tile. */
+/* Finishes 64 rows of a tile. */
 template <class F>
 __device__ inline void finish_rows(Parts<F> &parts, const Bias &bias, const Problem &p, const Maps &maps,
                                    float (&c)[COLUMNS / 8][4], int row, int column) {

@@ -1,35 +1,34 @@
-/* cuda_hopper_gate: what becomes of a tile's sums where a gated layer (SwiGLU, linear.h) is behind or before
- * the product.
+/* cuda_hopper_gate: the epilogue of a tile before or after a gated layer (SwiGLU, linear.h).
  *
  *     GATE        aux = a b^T, c = silu(gate) * up          gate and up are the halves of aux's columns
  *     GATE_SLOPE  d = a b, dgate = d * up * silu'(gate), dup = d * silu(gate)
  *
- * GATE's tiles are 96 columns of the gate and the same 96 of up, so that both of a unit meet in a thread. Its
- * parts leave 32 columns at a time. For GATE_SLOPE gate and up come in, and their gradients leave, through
- * the same bytes, in pairs of buffers. */
+ * GATE's tiles are 96 columns of the gate and the same 96 of up, so that one thread holds both of a unit. Its
+ * parts are stored 32 columns at a time. For GATE_SLOPE gate and up are loaded to pairs of buffers, and their
+ * gradients are stored from the same buffers. */
 #pragma once
 
 #include "kernels/gemm/cuda_hopper_finish.cuh"
 
 namespace hopper_gemm {
 
-/* 1 / (1 + exp(-z)), in powers of 2, whose overflow to infinity gives 0. */
+/* 1 / (1 + exp(-z)), in powers of 2; overflow to infinity gives 0. */
 __device__ inline float sigmoid(float z) {
     return reciprocal(1.f + power_of_two(-1.4426950408889634f * z));
 }
 
-/* Where this lane's row of a 16 x 16 matrix begins in a part of 32 columns (the 64-byte swizzle). */
+/* The start of this lane's row of a 16 x 16 matrix in a part of 32 columns (the 64-byte swizzle). */
 __device__ inline int narrow_offset(int column) {
     const int lane = int(threadIdx.x) % 32, row = lane % 16, vector = (column + lane / 16 * 8) / 8;
     return row * NARROW_BYTES + (vector ^ (row / 2 % 4)) * 16;
 }
 
-/* Stores the 32 columns from accumulator n on, rounded, to the matrix that `map` describes. */
+/* Stores the 32 columns from accumulator n on, rounded, to the matrix of `map`. */
 template <class F>
 __device__ inline void store_narrow(Parts<F> &parts, const CUtensorMap &map, const float (&c)[COLUMNS / 8][4],
                                     int n, int row, int column) {
     uint8_t *const through = parts.shared.parts[parts.ring.stage][parts.warp];
-    if (parts.lane == 0) wait_stores_read<F::BUFFERS - 1>(); // what left from here last
+    if (parts.lane == 0) wait_stores_read<F::BUFFERS - 1>(); // the previous store from this buffer
     __syncwarp();
     parts.ring.advance();
 #pragma unroll
@@ -47,11 +46,11 @@ __device__ inline void store_narrow(Parts<F> &parts, const CUtensorMap &map, con
     }
 }
 
-/* GATE: 64 rows of a tile whose first unit is `unit`. */
+/* GATE: finishes 64 rows of a tile whose first unit is `unit`. */
 template <class F>
 __device__ inline void finish_gate(Parts<F> &parts, const Problem &p, const Maps &maps,
                                    float (&c)[COLUMNS / 8][4], int row, int unit) {
-    constexpr int UP = COLUMNS / 16; // the accumulator of a gate's up
+    constexpr int UP = COLUMNS / 16; // distance from a gate's accumulator to its up's
 #pragma unroll
     for (int n = 0; n < UP; n += 4, unit += 32) {
         if (p.aux) {
@@ -66,7 +65,7 @@ __device__ inline void finish_gate(Parts<F> &parts, const Problem &p, const Maps
     }
 }
 
-/* What a pair of neighbours becomes: `gate` and `up` their gradients. */
+/* Replaces a pair of neighbours of `gate` and `up` by their gradients. */
 __device__ inline void gate_slope(float first, float second, uint32_t &gate, uint32_t &up) {
     const float d[2] = {first, second};
     const float z[2] = {__uint_as_float(gate << 16), __uint_as_float(gate & 0xffff0000u)};
@@ -82,7 +81,7 @@ __device__ inline void gate_slope(float first, float second, uint32_t &gate, uin
     up = pack(dup[0], dup[1]);
 }
 
-/* GATE_SLOPE: 64 rows of a tile. */
+/* GATE_SLOPE: finishes 64 rows of a tile. */
 template <class F>
 __device__ inline void finish_gate_slope(Parts<F> &parts, const Maps &maps, const float (&c)[COLUMNS / 8][4],
                                          int row, int column) {

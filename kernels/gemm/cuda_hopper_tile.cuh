@@ -1,9 +1,9 @@
 /* cuda_hopper_tile: how Hopper's product is divided among clusters, blocks and warpgroups.
  *
- * A block has three warpgroups. One fills a ring of stages, 64 of the k summed over each, by copies of the
- * tensor memory accelerator; the other two take tiles of C in turn, so that one writes its tile while the
- * other multiplies: where k is short, that is a third of the time. Two blocks, a cluster, work on tiles one
- * below the other: each copies half of the columns' operand to both. */
+ * A block has three warpgroups. The producer fills a ring of stages, 64 of k each, by TMA copies. The two
+ * consumers take alternate tiles of C, so that one stores its tile while the other multiplies: for a short k
+ * storing is a third of the time. A cluster is two blocks that work on vertically adjacent tiles: each block
+ * copies half of the shared columns' operand to both. */
 #pragma once
 
 #include "kernels/cuda/hopper.cuh"
@@ -12,25 +12,25 @@ namespace hopper_gemm {
 
 using namespace gpu;
 
-/* What becomes of a tile's sums. */
+/* The epilogue of a tile. */
 enum class Finish {
-    BIAS,  // c = a b^T + bias; bias where it is there
-    GELU,  // aux = a b^T + bias, c = gelu(aux); bias and aux where they are there
+    BIAS,  // c = a b^T + bias; the bias is optional
+    GELU,  // aux = a b^T + bias, c = gelu(aux); bias and aux are optional
     SLOPE, // c = a b * gelu'(aux)
-    ADD,   // c = a b^T + bias + aux; bias where it is there
+    ADD,   // c = a b^T + bias + aux; the bias is optional
     ERF,   // GELU by erf
     ERF_SLOPE,
-    GATE,       // aux = a b^T, c = silu(gate) * up, halves of aux; aux where it is there
-    GATE_SLOPE, // c = the gradients of gate and up, halves of aux, from that of what they make, a b
+    GATE,       // aux = a b^T, c = silu(gate) * up, halves of aux; storing aux is optional
+    GATE_SLOPE, // c = the gradients of gate and up, halves of aux, from that of their gated product, a b
 };
 
 constexpr int CLUSTER = 2, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;
-constexpr int WARPS = 4;                                 // of a warpgroup
+constexpr int WARPS = 4;                                 // per warpgroup
 constexpr int ROWS = 128, COLUMNS = 192;                 // of a block's tile
 constexpr int HALVES = ROWS / 64, ACROSS = COLUMNS / 64; // parts of 64 x 64
-constexpr int DEPTH = 64;                                // of the k summed over, in one stage
+constexpr int DEPTH = 64;                                // of k, per stage
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BYTES = COLUMNS * ROW_BYTES;
-constexpr int PART_BYTES = 16 * ROW_BYTES; // a warp's 16 rows of a part: what it stores at once
+constexpr int PART_BYTES = 16 * ROW_BYTES; // a warp's 16 rows of a part, one store
 
 template <Finish FINISH_>
 struct Form {
@@ -41,12 +41,12 @@ struct Form {
     static constexpr bool TRANSPOSED_B = SLOPES || PAIRS; // b is (k, n), else (n, k)
     static constexpr int STAGES = PAIRS ? 4 : 5;
     static constexpr int BUFFERS = PAIRS ? 8 : GATE ? 6 : READS_AUX ? 3 : 2;  // for parts
-    static constexpr int TAKEN = PAIRS ? 2 : 1;                               // of them at once
+    static constexpr int TAKEN = PAIRS ? 2 : 1;                               // buffers used at once
     static constexpr int AUX_TILES = READS_AUX ? HALVES * ACROSS * TAKEN : 0; // of a tile
 
-    struct Shared { // tiles from multiples of 1024 bytes on
+    struct Shared { // tiles start at multiples of 1024 bytes
         uint8_t a[STAGES][A_BYTES], b[STAGES][B_BYTES];
-        // of c or aux on their way out; both ways where aux is read
+        // parts of c or aux being stored; parts of aux being loaded, too, if aux is read
         uint8_t parts[BUFFERS][WARPS][GATE ? PART_BYTES / 2 : PART_BYTES];
         uint64_t filled[STAGES], free[STAGES];
         uint64_t aux_filled[BUFFERS], aux_free[BUFFERS];
@@ -56,22 +56,22 @@ struct Form {
 
 struct Problem {
     int n, steps;     // steps: of DEPTH along k
-    int rows, group;  // tiles of a cluster's height; so many are swept together over all columns
-    int tiles;        // of a cluster
+    int rows, group;  // rows of tiles, per cluster; how many of them are swept together over all columns
+    int tiles;        // per cluster
     const bf16 *bias; // (n), or NULL
     bool aux;         // GELU, GATE: whether aux is written
 };
 
 struct Maps {
     CUtensorMap a, b, c, aux;
-    CUtensorMap second_c, second_aux; // their second halves, where they are a gated layer's
+    CUtensorMap second_c, second_aux; // their second halves, for a gated layer
 };
 
-/* A block's tiles, one after another. */
+/* A block's sequence of tiles. */
 struct Walk {
     const Problem &p;
     int index;
-    int row, column; // C's first element
+    int row, column; // first element in C
 
     __device__ explicit Walk(const Problem &p) : p(p), index(int(blockIdx.x) / CLUSTER) { locate(); }
     __device__ bool more() const { return index < p.tiles; }
@@ -87,7 +87,7 @@ struct Walk {
     }
 };
 
-/* Turns that the two consumers take at something, the first at the first tile. `id`: of two barriers. */
+/* The two consumers take turns at a resource, the first at the first tile. `id`: of two barriers. */
 __device__ inline void begin_turn(int id, int group) {
     named_wait(id + group, CONSUMERS * WARPGROUP);
 }

@@ -95,7 +95,7 @@ static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
     case EPILOGUE_ERF_AUX_BIAS:
     case EPILOGUE_DERF:
     case EPILOGUE_SWIGLU:
-    case EPILOGUE_DSWIGLU: break; // it has none: library_has
+    case EPILOGUE_DSWIGLU: break; // not in cuBLASLt: see library_has
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -104,10 +104,10 @@ static bool library_has(GemmEpilogueKind kind) {
     return kind == EPILOGUE_NONE || cublas_epilogue(kind) != CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* A matrix of `rows` rows of `width` elements, as cuBLASLt sees it: `width` high. */
+/* A matrix of `rows` rows of `width` elements, as column-major cuBLASLt sees it, with height `width`. */
 static Status make_layout(cublasLtMatrixLayout_t *layout, Dtype dtype, int64_t rows, int64_t width,
                           int64_t ld, int64_t batch, int64_t step) {
-    if (ld < width) ld = width; // a single row's stride is never used, but must pass cuBLASLt's check
+    if (ld < width) ld = width; // the stride of a single row is unused, but cuBLASLt checks it
     CUBLAS_TRY(cublasLtMatrixLayoutCreate(layout, cuda_type(dtype), (uint64_t)width, (uint64_t)rows, ld));
     if (batch == 1) return OK;
     int32_t count = (int32_t)batch;
@@ -124,7 +124,7 @@ static Status set_product(Plan *plan, cublasLtMatmulDescAttributes_t attribute, 
     return OK;
 }
 
-/* Our B is the library's A. */
+/* Our B is cuBLASLt's A. */
 Status plan_bind(Plan *plan, const Gemm *g, const GemmEpilogue *e) {
     if (g->a_dtype == E4M3) {
         TRY(set_product(plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->b_scale, sizeof g->b_scale));
@@ -172,7 +172,7 @@ static Status set_preferences(cublasLtMatmulPreference_t preference, size_t work
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(&plan->key, ALIGN_A)},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(&plan->key, ALIGN_C)},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(&plan->key, ALIGN_C)},
-        // Parts of a split k are added in fp32 only, never as rounded bf16, and to C their sum, not each.
+        // Split-k sums are reduced in fp32 only, never as rounded bf16, and added to C once.
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          (uint32_t)(bf16 || adds ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK)},
     };
@@ -197,7 +197,7 @@ static void add_proposal(const Algorithm &proposal, Algorithm *proposals, int *c
     proposals[(*count)++] = proposal;
 }
 
-/* Adds what the library proposes for a workspace of so many bytes, and has not before. */
+/* Adds cuBLASLt's proposals for this size of workspace, unless they are already listed. */
 static Status library_proposals(const CudaDevice *device, size_t workspace, const Plan *plan,
                                 Algorithm *proposals, int *count) {
     cublasLtMatmulPreference_t preference;
@@ -226,13 +226,14 @@ Status plan_proposals(const CudaDevice *device, const Plan *plan, const Gemm *g,
     *count = 0;
     if (library_has(e->kind)) {
         TRY(library_proposals(device, device->workspace_bytes, plan, proposals, count));
-        TRY(library_proposals(device, 0, plan, proposals, count)); // that need no counter cleared before
+        TRY(library_proposals(device, 0, plan, proposals, count)); // algorithms that need no counter cleared
+                                                                   // before
     }
     if (choice_of_own() != OWN_NEVER && gemm_hopper_suits(device, g, e)) proposals[(*count)++] = {true, {}};
     return OK;
 }
 
-/* Small products are over before a choice could matter; these take whatever comes first. */
+/* Small products are too short for the choice to matter; they use the first proposal. */
 static bool worth_timing(const PlanKey *key) {
     const double least = 1 << 20;
     return (double)key->m * (double)key->n * (double)key->k * (double)key->batch >= least;
@@ -250,8 +251,8 @@ bool plan_take_kept(const CudaDevice *device, Plan *plan, const Algorithm *propo
     return plan->settled;
 }
 
-/* The kept choice, if it is among the proposals; else the first of them. That there is none is no error here:
- * `found` stays false. */
+/* Selects the cached choice if it is among the proposals, else the first proposal. Without proposals `found`
+ * stays false, which is not an error here. */
 static Status choose_algorithm(CudaDevice *device, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
     Algorithm proposals[PLAN_PROPOSALS];
     int count;

@@ -3,83 +3,85 @@
 #include <math.h>
 #include <unistd.h>
 
-/* A race among the proposals: in each lap all of them run in turn, so that a chip that grows warm and slows
- * down slows all alike. */
+/* Autotuning: in each round all proposals run in turn, so that thermal throttling slows all alike. */
 namespace {
 
-constexpr int LAPS = 8;              // that count; one before loads the kernels
-constexpr double HOPELESS = 1.5;     // times the best after one lap: out of the race
-constexpr double FIRST_KEEPS = 0.99; // the library's own first choice stays unless beaten by 1%
+constexpr int ROUNDS = 8;            // timed rounds; one round before them loads the kernels
+constexpr double TOO_SLOW = 1.5;     // times the best after one round: dropped
+constexpr double FIRST_STAYS = 0.99; // cuBLASLt's first proposal stays unless another is 1% faster
 
-struct Racer {
-    double total, worst; // milliseconds of the laps so far
-    bool out;            // refused by the library, or hopeless
+struct Candidate {
+    double total, worst; // milliseconds of the rounds so far
+    bool out;            // failed, or too slow
 };
 
-struct Race {
+struct Tuning {
     Ctx *ctx;
     CudaDevice *device;
     const Plan *plan;
     const Gemm *product;
     const GemmEpilogue *epilogue;
     void *c;
-    bool cold; // the caches could hold the operands, and shall not
+    bool cold; // the operands would fit in caches, so these are flushed before each run
     Event *start, *end;
     Algorithm proposals[PLAN_PROPOSALS];
-    Racer racers[PLAN_PROPOSALS];
+    Candidate candidates[PLAN_PROPOSALS];
     int count;
 };
 
-/* What a racer's laps took, but for the worst. */
-double score(const Racer *racer) {
-    return racer->out ? INFINITY : racer->total - racer->worst;
+/* A candidate's total time without its worst round. */
+double score(const Candidate *candidate) {
+    return candidate->out ? INFINITY : candidate->total - candidate->worst;
 }
 
-/* One run. The workspace is there to be overwritten: it pushes the operands out of the caches. */
-Status run(Race *race, int i, double *milliseconds) {
-    Device *device = &race->device->base;
-    if (race->cold) TRY(device->fill(device, race->device->workspace, 0, race->device->workspace_bytes));
-    TRY(device->event_record(device, race->start));
-    Status status =
-        plan_run(race->ctx, race->plan, &race->proposals[i], race->product, race->epilogue, race->c);
-    race->racers[i].out = status != OK; // refused, which is no error of the product
+/* One timed run. Overwriting the workspace evicts the operands from the caches. */
+Status run(Tuning *tuning, int i, double *milliseconds) {
+    Device *device = &tuning->device->base;
+    if (tuning->cold)
+        TRY(device->fill(device, tuning->device->workspace, 0, tuning->device->workspace_bytes));
+    TRY(device->event_record(device, tuning->start));
+    Status status = plan_run(tuning->ctx, tuning->plan, &tuning->proposals[i], tuning->product,
+                             tuning->epilogue, tuning->c);
+    tuning->candidates[i].out = status != OK; // an unsupported candidate is not an error of the product
     status_free(status);
-    TRY(device->event_record(device, race->end));
-    return device->elapsed(device, race->start, race->end, milliseconds);
+    TRY(device->event_record(device, tuning->end));
+    return device->elapsed(device, tuning->start, tuning->end, milliseconds);
 }
 
-Status run_laps(Race *race) {
-    for (int lap = -1; lap < LAPS; lap++) {
+Status time_candidates(Tuning *tuning) {
+    for (int round = -1; round < ROUNDS; round++) {
         double best = INFINITY;
-        for (int i = 0; i < race->count; i++) {
-            Racer *racer = &race->racers[i];
+        for (int i = 0; i < tuning->count; i++) {
+            Candidate *candidate = &tuning->candidates[i];
             double milliseconds;
-            if (racer->out) continue;
-            TRY(run(race, i, &milliseconds));
-            if (lap < 0 || racer->out) continue;
-            racer->total += milliseconds;
-            racer->worst = fmax(racer->worst, milliseconds);
+            if (candidate->out) continue;
+            TRY(run(tuning, i, &milliseconds));
+            if (round < 0 || candidate->out) continue;
+            candidate->total += milliseconds;
+            candidate->worst = fmax(candidate->worst, milliseconds);
             best = fmin(best, milliseconds);
         }
-        for (int i = 0; i < race->count && lap == 0; i++)
-            if (race->racers[i].total > HOPELESS * best) race->racers[i].out = true;
+        for (int i = 0; i < tuning->count && round == 0; i++)
+            if (tuning->candidates[i].total > TOO_SLOW * best) tuning->candidates[i].out = true;
     }
     return OK;
 }
 
-/* A choice that cannot be kept is not made: another process would make another. */
-Status race_and_choose(Race *race, Plan *plan) {
-    TRY(run_laps(race));
-    int winner = 0;
-    for (int i = 1; i < race->count; i++)
-        if (score(&race->racers[i]) < score(&race->racers[winner])) winner = i;
-    if (score(&race->racers[winner]) > FIRST_KEEPS * score(&race->racers[0])) winner = 0;
+/* A choice that cannot be cached is not used, because another process might choose differently. */
+Status time_and_select(Tuning *tuning, Plan *plan) {
+    TRY(time_candidates(tuning));
+    int fastest = 0;
+    for (int i = 1; i < tuning->count; i++)
+        if (score(&tuning->candidates[i]) < score(&tuning->candidates[fastest])) fastest = i;
+    if (score(&tuning->candidates[fastest]) > FIRST_STAYS * score(&tuning->candidates[0])) fastest = 0;
     plan->settled = true;
-    if (race->racers[winner].out) return OK; // nothing runs: the first proposal will say why
-    const float microseconds = (float)(1000 * score(&race->racers[winner]) / (LAPS - 1));
-    const KeptChoice choice = {algorithm_fingerprint(&race->proposals[winner]), microseconds};
-    if (!plan_choice_keep(race->device, &plan->key, &choice)) return OK;
-    plan->algorithm = race->proposals[winner];
+    if (tuning->candidates[fastest].out)
+        return OK; // every candidate failed: running the first proposal will report
+                   // why
+    const float microseconds = (float)(1000 * score(&tuning->candidates[fastest]) / (ROUNDS - 1));
+    const KeptChoice choice = {algorithm_fingerprint(&tuning->proposals[fastest]), microseconds};
+    if (!plan_choice_keep(tuning->device, &plan->key, &choice)) return OK;
+    plan->algorithm = tuning->proposals[fastest];
     plan->microseconds = microseconds;
     return OK;
 }
@@ -96,29 +98,30 @@ bool fits_in_caches(const CudaDevice *device, const Gemm *g) {
     return inputs + batch * g->m * g->n * (int64_t)dtype_size(g->c_dtype) < 4 * (int64_t)device->l2_bytes;
 }
 
-/* What a race needs besides; the launches in it are not counted. */
-Status hold_race(Race *race, Plan *plan) {
-    Device *device = &race->device->base;
-    const Gemm *g = race->product;
+/* Provides events, and scratch for an accumulating product's C. Launches made while timing are not
+ * recorded. */
+Status autotune(Tuning *tuning, Plan *plan) {
+    Device *device = &tuning->device->base;
+    const Gemm *g = tuning->product;
     const int64_t launches = device->launches;
-    void *scratch = NULL; // stands for a C that is added to
-    const bool in_place = g->beta != 0 && !race->epilogue->added;
+    void *scratch = NULL; // replaces a C that is accumulated to
+    const bool in_place = g->beta != 0 && !tuning->epilogue->added;
     Status status = in_place ? device->allocate(device, bytes_of_c(g), &scratch) : OK;
-    if (status) { // no room: the first proposal will do
+    if (status) { // no memory: keep the first proposal
         status_free(status);
         plan->settled = true;
         return OK;
     }
     if (scratch) {
-        race->c = scratch;
+        tuning->c = scratch;
         status = device->fill(device, scratch, 0, bytes_of_c(g));
     }
-    if (!status) status = device->event_create(device, &race->start);
-    if (!status) status = device->event_create(device, &race->end);
-    if (!status) status = race_and_choose(race, plan);
+    if (!status) status = device->event_create(device, &tuning->start);
+    if (!status) status = device->event_create(device, &tuning->end);
+    if (!status) status = time_and_select(tuning, plan);
     device->launches = launches;
-    device->event_free(device, race->start);
-    device->event_free(device, race->end);
+    device->event_free(device, tuning->start);
+    device->event_free(device, tuning->end);
     device->release(device, scratch);
     return status;
 }
@@ -130,21 +133,22 @@ Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
     cudaStreamCaptureStatus capture;
     CUDA_TRY(cudaStreamIsCapturing(cuda->stream, &capture));
     if (capture != cudaStreamCaptureStatusNone) return OK;
-    Race race = {};
-    race.ctx = ctx;
-    race.device = cuda;
-    race.plan = plan;
-    race.product = g;
-    race.epilogue = e;
-    race.c = g->c;
-    race.cold = fits_in_caches(cuda, g);
-    TRY(plan_proposals(cuda, plan, g, e, race.proposals, &race.count));
+    Tuning tuning = {};
+    tuning.ctx = ctx;
+    tuning.device = cuda;
+    tuning.plan = plan;
+    tuning.product = g;
+    tuning.epilogue = e;
+    tuning.c = g->c;
+    tuning.cold = fits_in_caches(cuda, g);
+    TRY(plan_proposals(cuda, plan, g, e, tuning.proposals, &tuning.count));
     const int lock = choices_lock();
     Status status = OK;
     if (lock < 0)
-        plan->settled = true;                                         // the first proposal stays
-    else if (!plan_take_kept(cuda, plan, race.proposals, race.count)) // meanwhile, by another process
-        status = hold_race(&race, plan);
+        plan->settled = true;                                             // keep the first proposal
+    else if (!plan_take_kept(cuda, plan, tuning.proposals, tuning.count)) // another process may have cached a
+                                                                          // choice meanwhile
+        status = autotune(&tuning, plan);
     if (lock >= 0) (void)close(lock);
     return status;
 }

@@ -19,7 +19,7 @@ static Status check(const Gemm *g) {
     return OK;
 }
 
-/* op(A) and op(B), for the primitive that this is. */
+/* Records op(A) and op(B) as the primitive's inputs. */
 static void record_operands(Recorder *recorder, const Gemm *g) {
     int64_t batch = g->batch, m = g->m, n = g->n, k = g->k;
     RecordInput a = {shape2(m, k), {g->lda, 1}}, b = {shape2(k, n), {g->ldb, 1}};
@@ -29,7 +29,8 @@ static void record_operands(Recorder *recorder, const Gemm *g) {
         a = (RecordInput){shape3(batch, m, k), {g->a_step, a.stride[0], a.stride[1]}};
         b = (RecordInput){shape3(batch, k, n), {g->b_step, b.stride[0], b.stride[1]}};
     }
-    record_product(recorder, (RecordInput[]){a, b}, g->beta == 0 ? g->c : NULL); // else it adds
+    record_product(recorder, (RecordInput[]){a, b}, g->beta == 0 ? g->c : NULL); // otherwise C is an input
+                                                                                 // too
 }
 
 Status gemm(Ctx *ctx, const Gemm *g) {

@@ -1,13 +1,13 @@
-/* gemm: the matrix product, a primitive that the rooms share (it has no slot of its own at the door).
+/* gemm: the matrix product, a primitive shared by the operations (it has no dispatch slot of its own).
  *
  *     C[b] = alpha * op(A[b]) op(B[b]) + beta * C[b]        b = 0 .. batch-1, row-major
  *
  * op(A) is (m, k), op(B) is (k, n), C is (m, n). A is stored (m, k) with rows `lda` elements apart, or (k, m)
- * when transpose_a; B (k, n) with rows `ldb` apart, or (n, k) when transpose_b. Batches lie `a_step` ...
- * elements apart. All are F32 (tf32 on CUDA where ctx->tf32), or F64 (on the CPU alone), or BF16 with C of
- * BF16 or F32, or on GPUs that multiply them E4M3, with both operands' rows along k, where alpha stands for
- * alpha * *a_scale * *b_scale; sums are kept in fp32 at least. beta = 0 never reads C, and may find anything there. Empty
- * products (m, n or batch 0) do nothing; k = 0 scales C by beta. */
+ * with transpose_a; B is (k, n) with rows `ldb` apart, or (n, k). Batches are `a_step` ... elements apart.
+ * Dtypes: all F32 (tf32 on CUDA with ctx->tf32); all F64 (CPU only); BF16 with C of BF16 or F32; or E4M3 on
+ * GPUs that multiply it, with both operands' rows along k and alpha replaced by alpha * *a_scale * *b_scale.
+ * Sums are at least fp32. With beta = 0, C is never read and may be uninitialized. Empty products (m, n or
+ * batch 0) do nothing; k = 0 scales C by beta. */
 #pragma once
 
 #include "kernels/op.h"
@@ -23,8 +23,8 @@ typedef struct {
     bool transpose_a, transpose_b;
     int64_t batch, a_step, b_step, c_step; // batch 0 means 1
     double alpha, beta;
-    const float *a_scale, *b_scale; // of E4M3 alone, in device memory
-    bool fast; // of E4M3: sums may be kept in fewer bits than fp32's for some hundred terms
+    const float *a_scale, *b_scale; // for E4M3 only, in device memory
+    bool fast;                      // for E4M3: sums may have fewer bits than fp32 over some hundred terms
 } Gemm;
 
 CHECKED Status gemm(Ctx *ctx, const Gemm *g);
