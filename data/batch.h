@@ -1,30 +1,30 @@
-/* batch: what a model reads at once, in host memory. */
+/* batch: the input of one forward pass, in host memory. */
 #pragma once
 
 #include <stdint.h>
 
-/* The share of a row's tokens that a masked-token batch hides (Devlin et al. 2019, section 3.1). */
+/* The share of a row's tokens that is masked in a masked-token batch (Devlin et al. 2019, section 3.1). */
 #define MASKED_SHARE 0.15
 
-/* What a task has no use for is NULL or 0. */
+/* Members that a task does not use are NULL or 0. */
 typedef struct {
-    const int32_t *inputs, *targets; // (batch, seq); a target of -1 does not count
+    const int32_t *inputs, *targets; // (batch, seq); targets of -1 are ignored
     const int32_t *segments;         // (batch, seq); NULL: all 0
     const int32_t *starts;           // (batch, seq) where each token's document begins in its row; NULL: 0
-    const int32_t *lengths;          // (batch) inputs in each row that are no padding; NULL: all
-    const uint8_t *pictures;         // (batch, height, width, channels) of a class task, whose seq is 1
-    const int32_t *source;           // (batch, source_seq) of pairs
-    const int32_t *source_lengths;   // (batch) the same of the source; NULL: all
-    int64_t rows; // where there are others than a batch has: as many of `seq` as its tokens hold; else 0
-    int64_t seq, source_seq; // of this batch: pairs vary; 0: the longest that the reader takes
-    int64_t position;        // of its first row
-    int64_t tokens;          // targets that count
-    int64_t step_tokens;     // the same of the whole step's batches; 0: as if all were like this one
-    int worker;              // the thread that read it ahead, from 1; 0: none
-    double begun, done;      // when that began and ended; seconds, monotonic clock
+    const int32_t *lengths;          // (batch) lengths of rows without padding; NULL: full
+    const uint8_t *pictures;         // (batch, height, width, channels) for classification, whose seq is 1
+    const int32_t *source;           // (batch, source_seq) for pairs
+    const int32_t *source_lengths;   // (batch) the same for the source; NULL: full
+    int64_t rows; // rows, where batches vary: as many rows of `seq` as the batch's tokens allow; else 0
+    int64_t seq, source_seq; // of this batch, since pairs vary; 0: the longest that the reader accepts
+    int64_t position;        // of the first row
+    int64_t tokens;          // targets that are not ignored
+    int64_t step_tokens;     // tokens over all batches of the step; 0: as if all batches equalled this one
+    int worker;              // the thread that prefetched it, from 1; 0: none
+    double begun, done;      // when reading it began and ended; seconds, monotonic clock
 } Batch;
 
-/* Where rows vary: the widths that batches of at most `seq` have are its multiples, and `seq`. */
+/* For rows of varying length: the widths of batches of at most `seq` are multiples of this, and `seq`. */
 static inline int64_t batch_width_step(int64_t seq) {
     enum { WIDTHS = 64, LEAST = 8 };
     return (seq + WIDTHS * LEAST - 1) / (WIDTHS * LEAST) * LEAST;

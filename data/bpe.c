@@ -34,7 +34,7 @@ static uint64_t hash_chains(const Bpe *bpe, uint64_t hash) {
     return hash;
 }
 
-/* What decides the ids of plain text makes the hash. */
+/* The hash covers everything that affects the ids of plain text. */
 static uint64_t hash_all(const Tokenizer *t) {
     uint64_t hash = hash_bytes(0, t->pool, (size_t)t->starts[t->vocab]);
     hash = hash_bytes(hash, t->starts, (size_t)t->vocab * sizeof *t->starts);
@@ -72,7 +72,7 @@ void bpe_free(Bpe *bpe) {
 
 /* ---- pieces ---- */
 
-/* Cuts a piece by the steps from `step` on. */
+/* Splits a piece by the steps of the chain from `step` on. */
 static Status cut_further(Tokenizer *t, int step, const uint8_t *piece, int64_t length, TokenList *list) {
     Bpe *bpe = t->bpe;
     if (step >= bpe->step_count) {
@@ -95,14 +95,14 @@ static Status cut_further(Tokenizer *t, int step, const uint8_t *piece, int64_t 
     return OK;
 }
 
-/* The end of the run of bytes from `from` on that are not UTF-8. */
+/* The end of the invalid UTF-8 from `from` on. */
 static int64_t invalid_end(const uint8_t *text, int64_t from, int64_t length) {
     int64_t end = from + 1;
     while (end < length && end - from < PIECE_LIMIT && !utf8_character(text + end, length - end)) end++;
     return end;
 }
 
-/* The end of a word of a text whose spaces are marked: where a mark follows what is none. */
+/* The end of a word of a text with marked spaces: a mark that follows another character. */
 static int64_t word_end(const Bpe *bpe, const uint8_t *text, int64_t from, int64_t length) {
     enum { MARK = sizeof SPACE_MARK - 1 };
     bool splits = bpe->mark_splits, was_mark = true;
@@ -126,7 +126,7 @@ Status bpe_piece_next(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *begin
         return OK;
     }
     int64_t seen = cursor->valid;
-    if (seen - from > 2 * PIECE_LIMIT) { /* not all of a huge text for each piece */
+    if (seen - from > 2 * PIECE_LIMIT) { /* avoids validating all of a huge text for each piece */
         seen = from + 2 * PIECE_LIMIT;
         while ((text[seen] & 0xC0) == 0x80) seen--;
     }
@@ -145,7 +145,7 @@ Status bpe_encode_next(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *li
     TRY(bpe_piece_next(tokenizer, cursor, &begin, &end));
     cursor->offset = end;
     if (begin == end) return OK;
-    if (tokenizer->bpe->step_count > 1 && cursor->valid > begin) /* what is not UTF-8 is not cut */
+    if (tokenizer->bpe->step_count > 1 && cursor->valid > begin) /* invalid UTF-8 is not split */
         return cut_further(tokenizer, 1, text + begin, end - begin, list);
     piece_encode(tokenizer, text + begin, end - begin, bpe_merge, list);
     return OK;

@@ -1,6 +1,6 @@
-/* GPT-2's files must hold any byte as printable text without spaces. Each byte is written as one letter: a
- * byte that is a printable character of Latin-1 stands for itself, the other 68 take the code points from 256
- * on, in order. So the space is U+0120 and the newline U+010A. */
+/* The byte alphabet of GPT-2's files, which must represent any byte as printable text without spaces. Each
+ * byte is one character: printable characters of Latin-1 represent themselves, the other 68 bytes get the
+ * code points from 256 on, in order. So the space is U+0120 and the newline U+010A. */
 #include "data/bpe.h"
 
 static bool stands_for_itself(uint32_t byte) {
@@ -24,7 +24,7 @@ int alphabet_write(uint8_t byte, char out[2]) {
     return 2;
 }
 
-/* The byte that `point` stands for, or -1. */
+/* The byte that `point` represents, or -1. */
 static int byte_of(uint32_t point) {
     if (point < 256) return stands_for_itself(point) ? (int)point : -1;
     uint32_t index = point - 256;

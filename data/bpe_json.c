@@ -1,5 +1,5 @@
-/* Reads what a tokenizer.json does to a text beside its vocabulary and merges. Nothing is passed over: a kind
- * or a key that is not known here is refused by its name. */
+/* Reads the steps of a tokenizer.json other than its vocabulary and merges. Nothing is ignored: an unknown
+ * type or key is refused by name. */
 #include "base/memory.h"
 #include "data/bpe.h"
 #include "data/tokenizer_json.h"
@@ -22,7 +22,7 @@ static Status refuse(const Chains *c, const char *what, const json_t *type) {
         json_is_string(type) ? json_string_value(type) : "of no name", json_is_string(type) ? "\"" : "");
 }
 
-/* Calls `take` for the object, or for each of those in a Sequence. Null and absent are none. */
+/* Calls `take` for the object, or for each object in a Sequence. Null and absent mean none. */
 static Status each(Chains *c, const json_t *object, const char *list, const char *what,
                    Status (*take)(Chains *c, const json_t *object, const char *type)) {
     const json_t *type = json_object_get(object, "type");
@@ -36,14 +36,14 @@ static Status each(Chains *c, const json_t *object, const char *list, const char
     return OK;
 }
 
-/* The text of a {"String": text}, or of a {"Regex": text}, or NULL. */
+/* The text of {"String": text} or {"Regex": text}, or NULL. */
 static const char *pattern_text(const json_t *object, const char *kind) {
     return json_string_value(json_object_get(json_object_get(object, "pattern"), kind));
 }
 
 /* ---- the normalizer ---- */
 
-/* A text of a few bytes must not become one that fills the memory. */
+/* A short text must not grow until it fills the memory. */
 static Status limit_growth(Chains *c, const NormalStep *step, const char *from, const char *to) {
     int64_t times = NFC_GROWTH;
     if (step->kind == NORMAL_PREPEND) times = 1 + (int64_t)strlen(to);
@@ -121,7 +121,7 @@ static Status take_split(Chains *c, const json_t *object) {
     return add_step(c, splitter, false);
 }
 
-/* Each number alone, or as many as stand together. */
+/* Splits numbers into single digits, or into runs of digits. */
 static Status take_digits(Chains *c, const json_t *object) {
     static const char *const keys[] = {"type", "individual_digits", NULL};
     bool individual;

@@ -1,4 +1,4 @@
-/* Reads a BPE's vocabulary and merges from files, trusting nothing in them. */
+/* Reads a BPE's vocabulary and merges from untrusted files. */
 #include "base/utf8.h"
 #include "data/bpe.h"
 #include "base/tables.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* A token's text as the file spells it, to its id. The keys live in the JSON tree. */
+/* Maps a token's text, as spelled in the file, to its id. The keys are owned by the JSON tree. */
 typedef struct {
     char *key;
     int32_t value;
@@ -19,8 +19,8 @@ typedef struct {
 typedef struct {
     Tokenizer *tokenizer;
     Name *names;        // an stb_ds string table
-    const char **texts; // (vocab) the same by id
-    bool *literal;      // (vocab) added to the model's: its text is its text
+    const char **texts; // (vocab) texts by id
+    bool *literal;      // (vocab) an added token, whose text is spelled literally
     int64_t total;      // bytes of all texts
     const char *path;   // of the file being read
 } Vocabulary;
@@ -61,7 +61,7 @@ static Status count_added(const Vocabulary *v, const json_t *vocab, const json_t
     return OK;
 }
 
-/* The byte of a token like <0x0A>, or -1. */
+/* The byte of a token such as <0x0A>, or -1. */
 static int spelled_byte(const char *text) {
     unsigned byte;
     char again[8];
@@ -70,7 +70,7 @@ static int spelled_byte(const char *text) {
     return strcmp(again, text) == 0 ? (int)byte : -1;
 }
 
-/* The text that a token of characters stands for, as its tokenizer decodes it. */
+/* The text of a token in a BPE of characters, as its tokenizer decodes it. */
 static int64_t read_characters(const Decoding *decoding, const char *text, uint8_t *bytes) {
     int64_t count = 0;
     int byte = decoding->bytes ? spelled_byte(text) : -1;
@@ -83,7 +83,8 @@ static int64_t read_characters(const Decoding *decoding, const char *text, uint8
     return count;
 }
 
-/* Reads each token's bytes: by the alphabet, or as spelled if a letter is foreign to it or it is added. */
+/* Fills the tokens' bytes: decoded from the alphabet, or literal if the token is added or a letter is not in
+ * the alphabet. */
 static void fill_pool(Vocabulary *v) {
     Tokenizer *t = v->tokenizer;
     tokenizer_reserve(t, t->vocab, v->total);
@@ -99,7 +100,7 @@ static void fill_pool(Vocabulary *v) {
     }
 }
 
-/* The tokens that a piece is made of at first: of its bytes or of its characters. */
+/* Finds the tokens that pieces initially consist of: those of bytes or of characters. */
 static Status find_symbols(Vocabulary *v, json_t *vocab) {
     Bpe *bpe = v->tokenizer->bpe;
     for (int byte = 0; byte < 256; byte++) {
@@ -166,7 +167,7 @@ static Status load_vocabulary(Vocabulary *v, json_t *vocab, const json_t *added)
         TRY(add_name(v, text, json_integer_value(id), count));
     }
     TRY(load_added(v, vocab, added, count));
-    t->vocab = (int32_t)count; /* count ids below count, each used once: so none is missing */
+    t->vocab = (int32_t)count; /* `count` ids below `count`, each used once: none is missing */
     ptrdiff_t end = shgeti(v->names, "<|endoftext|>");
     t->end_of_text = end < 0 ? t->special[TOKEN_END] : v->names[end].value;
     TRY(find_symbols(v, vocab));
@@ -220,7 +221,7 @@ static Status add_merge_line(Vocabulary *v, char *line, size_t length) {
     return add_merge(v, line, space + 1);
 }
 
-/* merges.txt: a "#version" line, then one merge a line. */
+/* merges.txt: a "#version" line, then one merge per line. */
 static Status load_merge_lines(Vocabulary *v, char *text, int64_t length) {
     int64_t lines = 1;
     for (int64_t i = 0; i < length; i++) lines += text[i] == '\n';
@@ -228,7 +229,7 @@ static Status load_merge_lines(Vocabulary *v, char *text, int64_t length) {
     bool first = true;
     for (char *line = text; line < text + length; first = false) {
         char *end = memchr(line, '\n', (size_t)(text + length - line));
-        if (!end) end = text + length; /* where file_read has put a zero */
+        if (!end) end = text + length; /* file_read has appended a zero */
         char *next = end + 1;
         *end = 0;
         if (end > line && end[-1] == '\r') *--end = 0;
@@ -269,7 +270,7 @@ static void vocabulary_free(Vocabulary *v) {
     memory_free(v->literal);
 }
 
-/* GPT-2's chain, with a space before the text where the config says so. */
+/* GPT-2's chain, with a space inserted before the text if the config says so. */
 static Status start_gpt2(Tokenizer *t, const json_t *config, const char *path) {
     bpe_start(t);
     t->bpe->step_count = 1;
@@ -293,7 +294,7 @@ Status bpe_load(Tokenizer *tokenizer, const char *vocab_path, const char *merges
     return fail_at(bpe_finish(tokenizer), "%s", v.path);
 }
 
-/* The token of what has none; and pieces that are tokens without merging. */
+/* Reads the unknown token, and whether pieces that are tokens skip merging. */
 static Status read_unknown(Vocabulary *v, const json_t *model, const json_t *vocab) {
     Bpe *bpe = v->tokenizer->bpe;
     const json_t *id = NULL;

@@ -1,6 +1,6 @@
-/* Merges the pairs of one piece. Both forms do what Hugging Face's tokenizers does: merge the known pair of
- * lowest rank, the leftmost of equals, and look again. Where no merge makes a pair of lower rank than its
- * own, all pairs of one rank can be merged in one pass, as GPT-2's own code does. */
+/* Merges the pairs of one piece. Both implementations give the result of Hugging Face's tokenizers: merge the
+ * known pair of lowest rank, leftmost among equals, and repeat. If no merge creates a pair of lower rank than
+ * its own, all pairs of the same rank can be merged in one pass, as GPT-2's code does. */
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { SHORT_PIECE = 64 }; // tokens to begin with; up to here scanning beats a heap
+enum { SHORT_PIECE = 64 }; // up to this many initial tokens scanning is faster than a heap
 
 #define NO_RANK INT32_MAX
 
@@ -20,7 +20,7 @@ static uint64_t pair_hash(int32_t left, int32_t right) {
     return key ^ key >> 32;
 }
 
-/* The slot of a pair, or the empty one where it belongs. */
+/* The slot of a pair, or the empty slot for it. */
 static PairSlot *pair_find(const PairTable *pairs, int32_t left, int32_t right) {
     for (uint64_t index = pair_hash(left, right);; index++) {
         PairSlot *slot = &pairs->slots[index & pairs->mask];
@@ -33,9 +33,9 @@ static int32_t pair_rank(const PairTable *pairs, int32_t left, int32_t right) {
     return rank < 0 ? NO_RANK : rank;
 }
 
-/* Is every merge that takes a product of rank higher than those that make it? */
+/* Whether every merge that reads a product has a higher rank than the merges that create it. */
 static void find_order(Bpe *bpe, int64_t vocab) {
-    int32_t *made = memory_array((size_t)vocab, sizeof *made); /* 1 + the highest rank that makes a token */
+    int32_t *made = memory_array((size_t)vocab, sizeof *made); /* 1 + the highest rank that creates a token */
     bpe->in_order = true;
     for (int64_t rank = 0; rank < bpe->merge_count; rank++)
         made[bpe->merges[rank].product] = (int32_t)rank + 1;
@@ -64,8 +64,8 @@ Status bpe_build_pairs(Bpe *bpe, int64_t vocab) {
 
 /* ---- what a piece is merged from ---- */
 
-/* A character's token, or those of its bytes; how many were put. The unknown token comes once for a run of
- * characters that have none, if it is fused. */
+/* Appends a character's token, or its bytes' tokens; returns how many. With fuse_unknown, a run of unknown
+ * characters becomes one unknown token. */
 static int put_character(Bpe *bpe, const uint8_t *at, int bytes, bool *unknown, int32_t *ids) {
     int32_t point = -1, count = 0;
     bool was_unknown = *unknown;
@@ -83,7 +83,7 @@ static int put_character(Bpe *bpe, const uint8_t *at, int bytes, bool *unknown, 
     return count;
 }
 
-/* The tokens of the piece's bytes or characters; at most as many as it has bytes. */
+/* Writes the tokens of the piece's bytes or characters; at most as many as it has bytes. */
 static int64_t put_symbols(Bpe *bpe, const uint8_t *piece, int64_t length, int32_t *ids) {
     int64_t count = 0;
     bool unknown = false;
@@ -97,8 +97,8 @@ static int64_t put_symbols(Bpe *bpe, const uint8_t *piece, int64_t length, int32
 
 /* ---- short pieces ---- */
 
-/* Merges all pairs of rank `best`, or only the first; returns the new count. `ranks[i]` is of the pair
- * (ids[i], ids[i + 1]). */
+/* Merges all pairs of rank `best`, or only the first; returns the new count. `ranks[i]` is the rank of the
+ * pair (ids[i], ids[i + 1]). */
 static int merge_once(const Bpe *bpe, int32_t best, int32_t *ids, int32_t *ranks, int count) {
     int32_t product = bpe->merges[best].product;
     int kept = 0;
@@ -130,11 +130,12 @@ static int merge_short(const Bpe *bpe, int32_t *ids, int count) {
 /* ---- long pieces: n log n by a heap of (rank, index), so that no text makes encoding crawl ---- */
 
 typedef struct {
-    int32_t *ids;            // (length) -1 where merged away
+    int32_t *ids;            // (length) -1 if merged away
     int32_t *before, *after; // (length) a linked list; -1 ends it
-    int32_t *fresh;          // (length) the indices where this pass made a product
+    int32_t *fresh;          // (length) indices where this pass created a product
     uint64_t
-        *heap; // (3 * length) rank and index of the left id: at most length - 1 pairs, and two for each merge
+        *heap; // (3 * length) rank and index of the left id: at most length - 1 initial pairs, and two per
+               // merge
     int64_t heap_count;
 } LongPiece;
 
@@ -162,8 +163,8 @@ static void push_pair(const Bpe *bpe, LongPiece *p, int32_t left) {
     if (rank != NO_RANK) heap_push(p, (uint64_t)rank << 32 | (uint32_t)left);
 }
 
-/* One pass: every pair of the heap's lowest rank. New pairs wait until it ends, which it does at once where
- * they might go before. */
+/* One pass over all pairs of the heap's lowest rank. New pairs wait until the pass ends; if they might have
+ * lower rank, the pass ends at once. */
 static void merge_pass(const Bpe *bpe, LongPiece *p) {
     uint64_t rank = p->heap[0] >> 32;
     const Merge *merge = &bpe->merges[rank];
@@ -185,7 +186,7 @@ static void merge_pass(const Bpe *bpe, LongPiece *p) {
     }
 }
 
-/* Merges ids[0, length) in place; returns how many are left. */
+/* Merges ids[0, length) in place; returns the new length. */
 static int64_t merge_long(Bpe *bpe, int32_t *ids, int64_t length) {
     int64_t bytes = length * (int64_t)(4 * sizeof(int32_t) + 3 * sizeof(uint64_t));
     bpe->scratch = memory_grow(bpe->scratch, &bpe->scratch_bytes, bytes, 1);
@@ -229,7 +230,7 @@ void bpe_take_whole(Tokenizer *t, const json_t *vocab) {
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)vocab, text, value) {
         int32_t id = (int32_t)json_integer_value(value);
-        if (t->spelled[id]) continue; /* no bytes are spelled so */
+        if (t->spelled[id]) continue; /* tokens spelled literally do not come from bytes */
         *whole_find(bpe, t, t->pool + t->starts[id], t->starts[id + 1] - t->starts[id]) = id;
     }
 }

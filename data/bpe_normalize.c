@@ -1,4 +1,4 @@
-/* What is done to a text before it is cut. Bytes that are not UTF-8 stay as they are. */
+/* Normalization before a text is split. Invalid UTF-8 stays unchanged. */
 #define _GNU_SOURCE // memmem
 #include "base/utf8.h"
 #include "data/bpe.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Below U+0300 all characters are composed and none composes with the one before it. */
+/* Whether all characters are below U+0300, where NFC changes nothing. */
 static bool is_composed(const uint8_t *text, int64_t length) {
     uint8_t highest = 0;
     for (int64_t i = 0; i < length; i++) highest = text[i] > highest ? text[i] : highest;

@@ -1,6 +1,6 @@
-/* Rewrites regular expressions from Oniguruma's dialect (Ruby's syntax, Unicode) to PCRE2's. What both read
- * alike is copied; \s becomes Unicode's White_Space, as it is there; what they read differently is
- * refused. */
+/* Translates regular expressions from Oniguruma's dialect (Ruby's syntax, Unicode) to PCRE2's. Constructs
+ * with the same meaning are copied; \s becomes Unicode's White_Space, as in Oniguruma; constructs with a
+ * different meaning are refused. */
 #include "base/memory.h"
 #include "data/bpe.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Unicode's White_Space. PCRE2's own \s differs from it by U+180E, which Unicode took out in 2013. */
+/* Unicode's White_Space. PCRE2's own \s also has U+180E, which Unicode removed in 2013. */
 static const char spaces[] = "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}"
                              "\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 
@@ -32,7 +32,8 @@ static void put_text(Translation *t, const char *text) {
     put(t, text, strlen(text));
 }
 
-/* What follows a backslash. Letters that mean the same in both: properties, digits, controls, code points. */
+/* The rest of an escape. Letters with the same meaning in both are copied: properties, digits, controls, code
+ * points. */
 static Status take_escape(Translation *t) {
     const char *at = t->at;
     char letter = at[1];
@@ -78,7 +79,7 @@ static Status take_class(Translation *t) {
     return OK;
 }
 
-/* Groups that both have: (?: (?= (?! (?<= (?<! (?> (?i) (?i: */
+/* Groups that both dialects have: (?: (?= (?! (?<= (?<! (?> (?i) (?i: */
 static Status take_group(Translation *t) {
     static const char *const known[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i)", "(?i:", NULL};
     if (t->at[1] != '?') {
@@ -95,7 +96,7 @@ static Status take_group(Translation *t) {
     return fail(ERROR_FORMAT, "the group \"%.4s\" is not supported", t->at);
 }
 
-/* Is a number of what stands in braces over the limit? A repetition that fails has looked at as many. */
+/* Whether a number in braces is over the limit: a failing repetition has tried that many times. */
 static bool too_often(const char *at) {
     for (; isdigit((uint8_t)*at) || *at == ','; at += strcspn(at, ",}"), at += *at == ',')
         if (strtol(at, NULL, 10) > REPEATED_MOST) return true;
@@ -114,7 +115,7 @@ static Status translate(Translation *t) {
             return fail(ERROR_FORMAT, "%c is not supported", *t->at);
         } else if (*t->at == '{' && too_often(t->at + 1)) {
             return fail(ERROR_FORMAT, "over %d repetitions are not supported", REPEATED_MOST);
-        } else if (strncmp(t->at, "}+", 2) == 0) { /* there a repetition of the repetition */
+        } else if (strncmp(t->at, "}+", 2) == 0) { /* in Oniguruma a repetition of the repetition */
             return fail(ERROR_FORMAT, "}+ is not supported");
         } else {
             put(t, t->at++, 1);

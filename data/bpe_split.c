@@ -1,4 +1,4 @@
-/* Cuts text into pieces by patterns, through PCRE2. */
+/* Splits text into pieces by patterns, with PCRE2. */
 #include "base/memory.h"
 #include "data/bpe.h"
 #include "base/hash.h"
@@ -8,35 +8,36 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-/* A pattern may be a stranger's, and PCRE2's own limit is for one match, which begins anew at every character.
- * A match is tried at first in WINDOW bytes with QUICK_LIMIT of PCRE2's steps, which nearly all need, and so
- * looks at WINDOW * QUICK_LIMIT characters at most. One that needs more is tried in the whole text while its
- * steps are counted, and those have a budget that grows with the text. */
-enum { INTERPRETER_KIB = 1 << 18 /* of memory for one match */, WINDOW = 128, QUICK_LIMIT = 32 };
+/* Patterns are untrusted, and PCRE2's own limit is per match, while a match is tried at every character. So a
+ * match is first tried in WINDOW bytes with QUICK_LIMIT of PCRE2's steps, which is enough in nearly all cases
+ * and examines at most WINDOW * QUICK_LIMIT characters. A match that needs more is tried in the whole text
+ * with its steps counted against a budget that grows with the text. */
+enum { INTERPRETER_KIB = 1 << 18 /* memory for one match */, WINDOW = 128, QUICK_LIMIT = 32 };
 static const int64_t STEPS_AT_FIRST = 1 << 24, STEPS_PER_BYTE = 64, STEPS_MOST = (int64_t)1 << 40;
 
 struct Splitter {
     char *pattern;
     uint32_t options;
     pcre2_code *code,
-        *counted; // `counted` calls count_step before each item of the pattern; made when needed
+        *counted; // `counted` calls count_step before each item of the pattern; compiled when needed
     pcre2_match_data *match;
     pcre2_match_context *quick, *counting;
-    bool compiled;   // to machine code
+    bool compiled;   // by the JIT
     int64_t budget;  // steps that are left
-    int64_t looked;  // where the step before this one stood
-    int64_t careful; // bytes to go with steps counted
+    int64_t looked;  // position of the previous step
+    int64_t careful; // bytes for which steps are still counted
     SplitBehavior behavior;
     bool invert;
     uint64_t hash; // of the pattern
 };
 
-/* Contractions; letters, numbers or other marks with at most one space before; spaces, of which the last is
- * left to the word that follows. (Radford et al. 2019, the released code's pattern.) */
+/* GPT-2's pattern: contractions; letters, numbers or other marks with at most one space before them; spaces,
+ * except the last one before a word. (Radford et al. 2019, the released code's pattern.) */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-/* PCRE2 calls it before each item of the pattern. What an item has looked at is how far it has come. */
+/* PCRE2 calls this before each item of the pattern. An item costs the distance that the match has
+ * advanced. */
 static int count_step(pcre2_callout_block *block, void *splitter) {
     Splitter *s = splitter;
     int64_t at = (int64_t)block->current_position;
@@ -54,7 +55,7 @@ Status splitter_open(const char *pattern, bool literal, SplitBehavior behavior, 
     int error = 0;
     uint32_t matches_nothing = 0;
     PCRE2_SIZE where = 0;
-    /* Most matches begin where the last one ended: looking ahead for a good place does not pay. */
+    /* Most matches begin where the last one ended, so PCRE2's optimizations of the start do not pay. */
     s->options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NO_START_OPTIMIZE);
     s->pattern = memory_text(pattern);
     s->budget = STEPS_AT_FIRST;
@@ -105,7 +106,7 @@ uint64_t splitter_hash(const Splitter *s, uint64_t hash) {
     return hash_bytes(hash, parts, sizeof parts);
 }
 
-/* PCRE2's answer: a match, or why there is none. The caller has checked the UTF-8. */
+/* PCRE2's result: a match, or an error. The caller has validated the UTF-8. */
 static int quick_match(Splitter *s, const uint8_t *text, int64_t length, int64_t from, uint32_t partial) {
     if (s->compiled)
         return pcre2_jit_match(s->code, text, (size_t)length, (size_t)from, partial, s->match, s->quick);
@@ -119,7 +120,9 @@ static int counted_match(Splitter *s, const uint8_t *text, int64_t length, int64
     if (!s->counted) {
         s->counted = pcre2_compile((PCRE2_SPTR)s->pattern, PCRE2_ZERO_TERMINATED,
                                    s->options | PCRE2_AUTO_CALLOUT, &error, &where, NULL);
-        if (!s->counted) return PCRE2_ERROR_NOMEMORY; // it has been compiled before
+        if (!s->counted)
+            return PCRE2_ERROR_NOMEMORY; // cannot fail otherwise: the pattern has been compiled
+                                         // before
         if (s->compiled) (void)pcre2_jit_compile(s->counted, PCRE2_JIT_COMPLETE);
     }
     s->looked = from;
@@ -127,10 +130,10 @@ static int counted_match(Splitter *s, const uint8_t *text, int64_t length, int64
                         s->counting);
     if (found != PCRE2_ERROR_JIT_STACKLIMIT) return found;
     return pcre2_match(s->counted, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                       s->match, s->counting); // whose stack grows
+                       s->match, s->counting); // with a stack that grows
 }
 
-/* The end of the window from `from` on: that of a character, too. */
+/* The end of the window from `from` on, at a character boundary. */
 static int64_t window_end(const uint8_t *text, int64_t length, int64_t from) {
     if (length - from <= WINDOW) return length;
     int64_t end = from + WINDOW;
@@ -144,7 +147,7 @@ static int match_from(Splitter *s, const uint8_t *text, int64_t length, int64_t 
         int64_t end = window_end(text, length, from);
         int found = quick_match(s, text, end, from, end < length ? PCRE2_PARTIAL_HARD : 0);
         if (found >= 0 || (found == PCRE2_ERROR_NOMATCH && end == length)) return found;
-        if (found == PCRE2_ERROR_PARTIAL) from = (int64_t)offsets[0]; // no match begins before
+        if (found == PCRE2_ERROR_PARTIAL) from = (int64_t)offsets[0]; // no match begins before this offset
         if (found == PCRE2_ERROR_NOMATCH)
             from = end;
         else
@@ -153,7 +156,7 @@ static int match_from(Splitter *s, const uint8_t *text, int64_t length, int64_t 
     return counted_match(s, text, length, from);
 }
 
-/* The first match in text[from, length), [*begin, *end), or both the length if there is none. */
+/* Finds the first match in text[from, length), [*begin, *end); both are `length` if there is none. */
 static Status find(Splitter *s, const uint8_t *text, int64_t length, int64_t from, int64_t *begin,
                    int64_t *end) {
     int found = match_from(s, text, length, from);
@@ -163,7 +166,7 @@ static Status find(Splitter *s, const uint8_t *text, int64_t length, int64_t fro
     if (found == PCRE2_ERROR_CALLOUT || found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT)
         return fail(ERROR_FORMAT,
                     "a tokenizer's pattern takes too many steps, or too much memory, on this text");
-    /* With one pair of offsets, 0 says that there were groups besides. */
+    /* With one pair of offsets, a result of 0 only means that there were capture groups. */
     const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(s->match);
     if (found != PCRE2_ERROR_NOMATCH) {
         if (found < 0 || (int64_t)offsets[1] <= from || offsets[1] <= offsets[0])
@@ -176,11 +179,11 @@ static Status find(Splitter *s, const uint8_t *text, int64_t length, int64_t fro
     return OK;
 }
 
-/* A match, or what stands between two. */
+/* A match, or the text between two matches. */
 typedef struct {
     int64_t end;
     bool match;          // after `invert`
-    int64_t known_until; // the end of the match that follows, where that is known; else 0
+    int64_t known_until; // the end of the next match if it is known; else 0
 } Stretch;
 
 static Status stretch_at(Splitter *s, const uint8_t *text, int64_t length, int64_t from,
@@ -192,7 +195,7 @@ static Status stretch_at(Splitter *s, const uint8_t *text, int64_t length, int64
     return OK;
 }
 
-/* Does the next stretch belong to the piece of this one? */
+/* Whether the next stretch belongs to the same piece. */
 static bool goes_on(SplitBehavior behavior, bool match, bool next) {
     if (behavior == SPLIT_CONTIGUOUS) return match == next;
     return behavior == SPLIT_WITH_PREVIOUS ? !match && next : behavior == SPLIT_WITH_NEXT && match && !next;
@@ -201,7 +204,7 @@ static bool goes_on(SplitBehavior behavior, bool match, bool next) {
 Status splitter_next(Splitter *s, const uint8_t *text, int64_t length, int64_t from, int64_t *begin,
                      int64_t *end) {
     Stretch here, next;
-    if (s->behavior == SPLIT_ISOLATED) { /* nearly all: a match, or what stands before it */
+    if (s->behavior == SPLIT_ISOLATED) { /* nearly always: a match, or the text before it */
         int64_t found;
         *begin = from;
         TRY(find(s, text, length, from, &found, end));

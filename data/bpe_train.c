@@ -1,5 +1,5 @@
-/* Training a byte-level BPE. Each distinct piece of the texts is a word with a count. Every pair of
- * neighbouring tokens knows its count and the words that may hold it, so that a merge visits only those. */
+/* Trains a byte-level BPE. Each distinct piece of the texts is a word with a count. Every pair of adjacent
+ * tokens has a count and a list of words that may contain it, so that a merge visits only these words. */
 #include "base/memory.h"
 #include "data/bpe.h"
 #include "data/bpe_words.h"
@@ -7,7 +7,10 @@
 
 #include <string.h>
 
-enum { TOKEN_BYTES = 256 }; // a trained token's most bytes: a run of a million spaces makes no token
+enum {
+    TOKEN_BYTES = 256
+}; // most bytes of a trained token, so that a run of a million spaces becomes no
+    // token
 
 typedef struct {
     uint64_t key; // left id, right id
@@ -17,12 +20,12 @@ typedef struct {
 /* Two neighbouring tokens. */
 typedef struct {
     int32_t left, right;
-    int64_t count;  // in the texts, as of now
-    int32_t *words; // where it stood at some time; an stb_ds array
-    int64_t merge;  // the last one that put it on the heap
+    int64_t count;  // current count in the texts
+    int32_t *words; // words that have contained it; an stb_ds array
+    int64_t merge;  // the last merge that put it on the heap
 } Pair;
 
-/* A pair on the heap, with the count that it had when it was put there. */
+/* A pair on the heap, with its count at that time. */
 typedef struct {
     int64_t count;
     int32_t left, right, pair;
@@ -32,14 +35,14 @@ typedef struct {
     Tokenizer *tokenizer;
     const Words *words;
     Pair *pairs;        // an stb_ds array
-    PairIndex *indices; // of pairs, by their ids
-    Candidate *heap;    // an stb_ds array, the best first
-    int32_t *ids;       // (words->symbols) the words' tokens; those of a word shrink in place
+    PairIndex *indices; // indices of pairs, by their ids
+    Candidate *heap;    // an stb_ds array, best first
+    int32_t *ids;       // (words->symbols) the words' tokens; words shrink in place
     int32_t *lengths;
     struct {
         char *key;
         int32_t value;
-    } * names; // tokens by their letters, an stb_ds table
+    } * names; // tokens by their spelling, an stb_ds table
     int64_t pool_room;
 } Training;
 
@@ -87,8 +90,8 @@ static int32_t pair_of(Training *t, int32_t left, int32_t right) {
     return pair;
 }
 
-/* Counts the pairs of a word in (sign 1) or out (-1). Those with `product` in them are told where they stand,
- * and go on the heap when `merge`, the number of the merge under way, is over: they are put in `fresh`. */
+/* Adds the pairs of a word to the counts (sign 1) or subtracts them (-1). Pairs with `product` also record
+ * the word, and are put in `fresh`, to go on the heap after the current merge (number `merge`). */
 static void count_word(Training *t, int32_t word, int sign, int32_t product, int64_t merge, int32_t **fresh) {
     const int32_t *ids = t->ids + t->words->list[word].first;
     for (int32_t i = 0; i + 1 < t->lengths[word]; i++) {
@@ -117,7 +120,7 @@ static bool holds(const int32_t *ids, int32_t length, int32_t left, int32_t righ
 static void merge_pair(Training *t, int32_t pair, int32_t product, int64_t merge) {
     int32_t left = t->pairs[pair].left, right = t->pairs[pair].right, *fresh = NULL;
     int32_t *words = t->pairs[pair].words;
-    t->pairs[pair].words = NULL; /* it may gain new ones meanwhile */
+    t->pairs[pair].words = NULL; /* the pair may gain new ones meanwhile */
     for (ptrdiff_t w = 0; w < arrlen(words); w++) {
         int32_t word = words[w], kept = 0, length = t->lengths[word];
         int32_t *ids = t->ids + t->words->list[word].first;
@@ -171,8 +174,8 @@ static void start_vocabulary(Training *t, int64_t vocab) {
     k->end_of_text = k->special[TOKEN_END];
 }
 
-/* The token that a pair makes: a new one, or one that another pair has made; -1 where there can be none,
- * because it would be too long or is spelled like a special token. */
+/* The token that a pair creates: a new one, or the one that another pair has created; -1 if it would be too
+ * long or is spelled like a special token. */
 static int32_t product_of(Training *t, int32_t left, int32_t right) {
     Tokenizer *k = t->tokenizer;
     uint8_t bytes[2 * TOKEN_BYTES];
@@ -213,7 +216,7 @@ static Status merge_all(Training *t, int64_t vocab) {
     while (k->vocab < vocab && arrlen(t->heap) > 0) {
         Candidate best = heap_pop(t);
         int64_t count = t->pairs[best.pair].count;
-        if (count != best.count && count >= 2) heap_push(t, best.pair); /* it has changed since */
+        if (count != best.count && count >= 2) heap_push(t, best.pair); /* the count has changed since */
         if (count != best.count || count < 2) continue;
         int32_t product = product_of(t, best.left, best.right);
         if (product < 0) continue;

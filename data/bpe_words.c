@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The slot of a piece, or the empty one where it belongs. */
+/* The slot of a piece, or the empty slot for it. */
 static int32_t *find(const Words *words, const uint8_t *piece, int64_t length) {
     for (uint64_t index = hash_bytes(0, piece, (size_t)length);; index++) {
         int32_t *slot = &words->slots[index & (uint64_t)(words->slot_count - 1)];
@@ -18,7 +18,7 @@ static int32_t *find(const Words *words, const uint8_t *piece, int64_t length) {
     }
 }
 
-/* Twice as many slots, at least twice the words. */
+/* Doubles the slots, to at least twice the number of words. */
 static void grow_slots(Words *words) {
     int64_t count = words->slot_count ? 2 * words->slot_count : 1 << 12;
     memory_free(words->slots);

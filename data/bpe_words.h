@@ -1,4 +1,4 @@
-/* bpe_words: the distinct words of texts and how often each comes, for training a BPE on them. */
+/* bpe_words: the distinct words of texts and their counts, for training a BPE. */
 #pragma once
 
 #include "base/files.h"
@@ -6,21 +6,21 @@
 
 /* A distinct piece of the texts. */
 typedef struct {
-    int64_t first; // where its bytes begin in Words.bytes
+    int64_t first; // start of its bytes in Words.bytes
     int32_t length;
-    int64_t count; // how often it comes
+    int64_t count; // occurrences
 } Word;
 
-/* In the order of their first appearance. */
+/* In the order of first occurrence. */
 typedef struct {
     Word *list;
     int64_t count, room;
-    uint8_t *bytes; // of all words, one after the other
+    uint8_t *bytes; // of all words, concatenated
     int64_t symbols, bytes_room;
-    int32_t *slots; // open addressing, a power of two of them: word + 1, or 0 where empty
+    int32_t *slots; // open addressing with a power of two of slots: word + 1, or 0 if empty
     int64_t slot_count;
 } Words;
 
-/* Counts the pieces of the texts, as the tokenizer, a BPE, cuts them. Start with all-zero words. */
+/* Counts the pieces of the texts, as the tokenizer, a BPE, splits them. `words` must be all-zero at first. */
 CHECKED Status words_count(Tokenizer *tokenizer, const PathList *texts, Words *words);
 void words_free(Words *words);

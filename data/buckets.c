@@ -6,17 +6,17 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { INDEX_BITS = 32 }; // of a row's index in the shuffled epoch, in a sorting key
+enum { INDEX_BITS = 32 }; // bits of a sorting key for a row's index in the shuffled epoch
 
 struct Buckets {
     BucketOptions options;
-    int64_t batches;      // of one epoch
-    int64_t *firsts;      // (batches + 1) where each begins in the epoch
-    int64_t most;         // rows of the largest
-    pthread_mutex_t lock; // guards what follows
-    int64_t epoch;        // that `order` is of; -1: none
-    int64_t *order;       // (count) the epoch's rows, in the order of its batches
-    uint64_t *keys;       // (count) to sort by
+    int64_t batches;      // per epoch
+    int64_t *firsts;      // (batches + 1) start of each batch in the epoch
+    int64_t most;         // rows of the largest batch
+    pthread_mutex_t lock; // guards the members below
+    int64_t epoch;        // the epoch of `order`; -1: none
+    int64_t *order;       // (count) the epoch's rows, in the order of batches
+    uint64_t *keys;       // (count) sorting keys
 };
 
 uint32_t bucket_steps(int64_t length) {
@@ -34,13 +34,13 @@ static int compare_keys(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* A row's place among others, by which an epoch is sorted. */
+/* The rank of a row, by which an epoch is sorted. */
 static uint64_t rank_of(const BucketOptions *o, int64_t row) {
     uint32_t size = o->size(o->context, o->first + row);
-    return o->tokens ? UINT32_MAX - size : size; // the largest first: they say how wide a batch is
+    return o->tokens ? UINT32_MAX - size : size; // largest first, because it determines the width of a batch
 }
 
-/* Sorts the epoch's shuffled rows by size; equals stay shuffled. */
+/* Sorts the epoch's shuffled rows by size; rows of equal size stay shuffled. */
 static void plan_epoch(Buckets *b, int64_t epoch) {
     const BucketOptions *o = &b->options;
     for (int64_t index = 0; index < o->count; index++) {
@@ -76,7 +76,8 @@ static int64_t width_of(const BucketOptions *o, uint32_t size) {
     return width < o->seq ? width : o->seq;
 }
 
-/* Where batches begin that hold so many tokens: the sizes, in their order, are the same in every epoch. */
+/* Finds the starts of batches with a given number of tokens. The sequence of sizes is the same in every
+ * epoch. */
 static void cut_by_tokens(Buckets *b) {
     const BucketOptions *o = &b->options;
     int64_t rows = 0, width = 0;

@@ -7,13 +7,13 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { DECOMPOSED_MOST = 18 /* code points of one */, CLASSES = 256 };
+enum { DECOMPOSED_MOST = 18 /* code points of one character */, CLASSES = 256 };
 
 static int combining_class(int32_t point) {
     return (int)utf8proc_get_property(point)->combining_class;
 }
 
-/* Sorts marks[0, count) by their classes, stably; `copy` has room for as many. */
+/* Sorts marks[0, count) by class, stably; `copy` has memory for as many. */
 static void sort_marks(int32_t *marks, int64_t count, int32_t *copy) {
     int64_t first[CLASSES + 1] = {0};
     memcpy(copy, marks, (size_t)count * sizeof *copy);
@@ -22,7 +22,7 @@ static void sort_marks(int32_t *marks, int64_t count, int32_t *copy) {
     for (int64_t i = 0; i < count; i++) marks[first[combining_class(copy[i])]++] = copy[i];
 }
 
-/* The end of the run of marks from `from` on; `sorted`: they are in order. */
+/* The end of the run of marks from `from` on; `sorted`: the run is in order. */
 static int64_t run_end(const int32_t *points, int64_t from, int64_t count, bool *sorted) {
     int before = 0;
     *sorted = true;
@@ -41,7 +41,7 @@ int64_t unicode_decompose(const uint8_t *text, int64_t length, int32_t **points,
     for (int64_t at = 0; at < length; at += bytes) {
         int32_t point;
         bytes = utf8proc_iterate(text + at, length - at, &point);
-        assert(bytes > 0); // it is UTF-8
+        assert(bytes > 0); // the text is valid UTF-8
         *points = memory_grow(*points, room, count + DECOMPOSED_MOST, sizeof **points);
         count += utf8proc_decompose_char(point, *points + count, DECOMPOSED_MOST, UTF8PROC_DECOMPOSE, &bound);
     }

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 
-#define XXH_INLINE_ALL // for this processor, and no library to link
+#define XXH_INLINE_ALL // inline, for this processor: no library to link
 #include <xxhash.h>
 
 struct Digest {

@@ -1,5 +1,5 @@
-/* digest: tells whether bytes are still what they were: XXH3, 64 bits, which reads as fast as memory gives.
- * Not for use against an adversary: who can change the bytes can change the digest that lies beside them. */
+/* digest: detects changed bytes by XXH3, 64 bits, at memory bandwidth. It does not protect against an
+ * adversary, who can change the digest together with the bytes. */
 #pragma once
 
 #include <stddef.h>
@@ -7,10 +7,10 @@
 
 uint64_t digest_bytes(const void *data, size_t bytes);
 
-/* The same of bytes that come in pieces. */
+/* The same for bytes that arrive in pieces. */
 typedef struct Digest Digest;
 Digest *digest_open(void);
-void digest_begin(Digest *digest); // anew
+void digest_begin(Digest *digest); // starts again
 void digest_add(Digest *digest, const void *data, size_t bytes);
-uint64_t digest_value(const Digest *digest); // of what came since digest_begin
-void digest_close(Digest *digest);           // NULL is fine
+uint64_t digest_value(const Digest *digest); // of the bytes since digest_begin
+void digest_close(Digest *digest);           // accepts NULL

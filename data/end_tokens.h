@@ -1,5 +1,5 @@
-/* end_tokens: what ends a text, by "eos_token_id", an id or a list of ids, of a folder's
- * generation_config.json or, where that names none, of its config.json. */
+/* end_tokens: the tokens that end a text: "eos_token_id", an id or a list of ids, of a folder's
+ * generation_config.json or, if that has none, of its config.json. */
 #pragma once
 
 #include "base/status.h"
@@ -11,18 +11,18 @@
 enum { END_TOKENS = 16 };
 typedef struct {
     int32_t ids[END_TOKENS];
-    int count; // 0: the tokenizer says (data/tokenizer.h)
+    int count; // 0: the tokenizer's (data/tokenizer.h)
 } EndTokens;
 
-/* None where neither file names any. ERROR_FORMAT says what is malformed. */
+/* Reads the tokens; none if neither file has any. ERROR_FORMAT names what is malformed. */
 CHECKED Status end_tokens_read(const char *folder, EndTokens *ends);
 
-/* Writes generation_config.json, where there are any or `kept`, what it said before (data/kept.h), says more.
- * NULL: nothing. */
+/* Writes generation_config.json if there are end tokens, or if `kept`, its previous content (data/kept.h),
+ * has other keys. NULL: nothing. */
 CHECKED Status end_tokens_write(const char *folder, const EndTokens *ends, const json_t *kept);
 
 bool end_tokens_hold(const EndTokens *ends, int32_t token);
 
-/* As JSON: an id, or a list. There is at least one. */
+/* As JSON: an id, or a list. There must be at least one. */
 enum { END_TOKENS_TEXT = END_TOKENS * 12 + 3 };
 void end_tokens_text(const EndTokens *ends, char text[END_TOKENS_TEXT]);

@@ -31,7 +31,7 @@ void kept_free(Kept *kept) {
     *kept = (Kept){0};
 }
 
-/* A real number stays one where it is whole: 1.0, not 1. */
+/* A real number with an integer value stays real: 1.0, not 1. */
 static void write_real(JsonWriter *w, double value) {
     char text[NUMBER_TEXT + 2];
     number_text(value, text);

@@ -1,5 +1,5 @@
-/* kept: what the config.json and generation_config.json of a model's folder say that fusebox does not use, such
- * as "pad_token_id" and "temperature". A model that is saved says it still. */
+/* kept: keys of config.json and generation_config.json that fusebox does not use, such as "pad_token_id" and
+ * "temperature". They are preserved when the model is saved. */
 #pragma once
 
 #include "base/json_writer.h"
@@ -8,8 +8,8 @@
 #include <jansson.h>
 
 typedef struct {
-    json_t *config;     // the whole of config.json; NULL: there is no folder
-    json_t *generation; // the whole of generation_config.json; NULL: there is none
+    json_t *config;     // all of config.json; NULL: no folder
+    json_t *generation; // all of generation_config.json; NULL: no such file
 } Kept;
 
 /* ERROR_FORMAT for a file that is not JSON. */

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The line at `at`, before `end`; `next` gets where the one after it begins. */
+/* The line at `at`, before `end`; `next` is set to the start of the next line. */
 static Line line_at(const char *at, const char *end, const char **next) {
     const char *newline = memchr(at, '\n', (size_t)(end - at));
     int64_t length = (newline ? newline : end) - at;

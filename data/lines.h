@@ -15,4 +15,4 @@ typedef struct {
 } Lines;
 
 CHECKED Status lines_open(const char *path, Lines *lines);
-void lines_close(Lines *lines); // all-zero lines are fine
+void lines_close(Lines *lines); // accepts all-zero lines

@@ -9,16 +9,16 @@
 #include <string.h>
 #include <time.h>
 
-enum { LIMIT = 64 }; // of workers, and of batches held
+enum { LIMIT = 64 }; // most workers, and most batches held
 
-/* One batch of the ring. Batch number n lies in slot n % slot_count. */
+/* One batch of the ring buffer. Batch number n is in slot n % slot_count. */
 typedef struct {
     void *memory;
     Batch batch;
     bool ready;
     Status status;
-    int worker;   // that reads it now; 0: none does
-    double begun; // then
+    int worker;   // the thread that is reading it; 0: none
+    double begun; // when it began
 } Slot;
 
 struct Loader {
@@ -26,11 +26,11 @@ struct Loader {
     BatchMaker maker;
     Slot *slots;
     int slot_count;
-    int64_t base;        // the position of batch number 0; a seek moves it
-    int64_t handed;      // batches handed out since then: what `mutex` guards begins here
+    int64_t base;        // the position of batch number 0; changed by a seek
+    int64_t handed;      // batches handed out since then; `mutex` guards the members from here on
     int64_t claimed;     // batches that a worker has begun
-    int working;         // workers that have begun to work
-    int reading;         // those at a batch now
+    int working;         // workers that have started
+    int reading;         // workers that are reading a batch now
     bool paused, ending; // paused: no batch is begun
     pthread_mutex_t mutex;
     pthread_cond_t room, filled; // workers wait for `room`, loader_next and loader_seek for `filled`
@@ -52,7 +52,7 @@ static void pause_for(int64_t microseconds) {
 
 /* ---- making one batch ---- */
 
-/* Of this loader's batch `number` since the last seek. */
+/* The position of batch `number` since the last seek. */
 static int64_t position_of(const Loader *loader, int64_t number) {
     const LoaderShare *s = &loader->options.share;
     if (s->count > 1) number += (number / s->run * (s->count - 1) + s->index) * s->run;
@@ -67,7 +67,7 @@ static Status make_batch(const Loader *loader, int64_t position, Slot *slot) {
 
 /* ---- workers ---- */
 
-/* The batches that keep their slots: those handed out and still held, at most `hold`. */
+/* Whether a slot is free, given that the last `hold` batches handed out keep theirs. */
 static bool has_room(const Loader *loader) {
     int64_t held = loader->handed < loader->options.hold ? loader->handed : loader->options.hold;
     return loader->claimed < loader->handed - held + loader->slot_count;
@@ -104,10 +104,10 @@ static void *work(void *argument) {
 }
 
 static Status start_workers(Loader *loader) {
-    /* Signals are for the main thread: the workers start with all of them blocked. */
+    /* Signals are handled by the main thread: workers start with all of them blocked. */
     sigset_t all, before;
     sigfillset(&all);
-    sigdelset(&all, SIGBUS); // of the thread that reads: data/tokens.h maps files
+    sigdelset(&all, SIGBUS); // is sent to the thread that reads a mapped file (data/tokens.h)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
     while (!error && loader->started < loader->options.workers) {
@@ -147,7 +147,7 @@ static void release_default(void *context, void *pointer) {
 
 static Status allocate(Loader *loader) {
     LoaderOptions *o = &loader->options;
-    /* Beside the held ones: one for each worker to read into, and one ready meanwhile. */
+    /* Slots in addition to the held ones: one per worker to read into, and one that is ready meanwhile. */
     loader->slot_count = o->hold + (o->workers ? o->workers + 1 : 0);
     loader->slots = memory_array((size_t)loader->slot_count, sizeof *loader->slots);
     loader->threads = memory_array((size_t)o->workers, sizeof *loader->threads);
@@ -240,8 +240,8 @@ int loader_ahead(Loader *loader, Batch batches[LOADER_AHEAD]) {
     return count;
 }
 
-/* Lets the workers finish what they are at, forgets all they have read, and begins anew with batch `number`
- * counted from `base`. */
+/* Waits for workers to finish, discards everything they have read, and restarts with batch `number` counted
+ * from `base`. */
 static void restart(Loader *loader, int64_t base, int64_t number) {
     pthread_mutex_lock(&loader->mutex);
     loader->paused = true;
@@ -265,7 +265,7 @@ Status loader_seek(Loader *loader, int64_t position) {
     return OK;
 }
 
-/* Waits until batch number `handed` is there, and takes its slot's status. */
+/* Waits until batch number `handed` is read, and takes its status. */
 static Status take(Loader *loader, Slot *slot) {
     if (!loader->started) return make_batch(loader, position_of(loader, loader->handed), slot);
     pthread_mutex_lock(&loader->mutex);

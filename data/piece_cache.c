@@ -5,13 +5,13 @@
 #include <string.h>
 
 enum {
-    CACHED_BYTES = 31, // the longest piece that is remembered
+    CACHED_BYTES = 31, // bytes of the longest piece in the cache
     CACHED_IDS = 7,
     SLOTS_LEAST = 1 << 8, // direct-mapped; powers of two
     SLOTS_MOST = 1 << 16,
 };
 
-/* A piece met before and its ids: one cache line. `length` is 0 in an unused slot. */
+/* A cached piece and its ids: one cache line. `length` is 0 in an unused slot. */
 typedef struct CachedPiece {
     uint8_t bytes[CACHED_BYTES], length;
     int32_t count, ids[CACHED_IDS];
@@ -28,8 +28,8 @@ static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CAC
     return &tokenizer->cache[mixed & (uint64_t)(tokenizer->cache_slots - 1)];
 }
 
-/* It begins small, since most texts are short; a larger one takes its place, empty, when half of it has been
- * filled. */
+/* The cache starts small, because most texts are short. When half full, it is replaced by a larger one,
+ * empty. */
 static void make_room(Tokenizer *t) {
     if (t->cache_slots == SLOTS_MOST || t->cached < t->cache_slots / 2) return;
     t->cache_slots = t->cache_slots ? 4 * t->cache_slots : SLOTS_LEAST;
@@ -49,7 +49,7 @@ void piece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, En
     memcpy(key, piece, (size_t)length);
     key[CACHED_BYTES] = (uint8_t)length;
     CachedPiece *slot = cache_slot(tokenizer, key);
-    if (memcmp(slot, key, sizeof key) == 0) { /* the bytes and, right behind them, the length */
+    if (memcmp(slot, key, sizeof key) == 0) { /* the bytes and, directly after them, the length */
         token_list_reserve(list, CACHED_IDS);
         memcpy(list->ids + list->count, slot->ids, sizeof slot->ids);
         list->count += slot->count;

@@ -10,14 +10,14 @@ enum { HEADER_LIMIT = 100000000 };
 
 /* ---- a header ---- */
 
-/* Empty tensors lie anywhere between others, so they come before the one that begins where they do. */
+/* Empty tensors may be anywhere, so they sort before the tensor with the same offset. */
 static int compare_offsets(const void *a, const void *b) {
     const SafetensorsEntry *x = a, *y = b;
     if (x->data != y->data) return x->data < y->data ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Sorts a part's entries by where they lie and demands that they cover its bytes exactly. */
+/* Sorts a part's entries by offset and checks that they cover its bytes exactly. */
 static Status check_cover(SafetensorsEntry *entries, int64_t count, const SafetensorsPart *part) {
     if (count) qsort(entries, (size_t)count, sizeof *entries, compare_offsets);
     int64_t covered = 0;

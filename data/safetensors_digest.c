@@ -34,7 +34,7 @@ static bool parse_digits(const char *text, uint64_t *value) {
     return strlen(text) == SAFETENSORS_DIGITS && strspn(text, "0123456789abcdef") == SAFETENSORS_DIGITS;
 }
 
-/* `notes` are sorted, and so the digests among them are in the entries' order. */
+/* `notes` are sorted, so the digests among them have the order of the entries. */
 static Status match(SafetensorsEntry *entries, int64_t count, const SafetensorsNote *notes,
                     int64_t note_count, const SafetensorsPart *part) {
     int64_t matched = 0;
@@ -71,7 +71,7 @@ static Status check_keys(const SafetensorsNote *sorted, int64_t count, const Saf
     return OK;
 }
 
-/* The notes keep their order: what was written is read and written again. */
+/* Removes digests from the notes, whose order stays, so that notes survive reading and writing. */
 static void drop_digests(Safetensors *file, int64_t first_note) {
     int64_t kept = first_note;
     for (int64_t i = first_note; i < file->note_count; i++)

@@ -1,9 +1,9 @@
-/* The header's JSON, read straight into entries and notes: what a hostile header costs in memory and time is
- * a small multiple of its bytes. As strict as the reference reader, which is Rust's serde_json.
+/* Parses the header's JSON directly into entries and notes, so that a hostile header costs only a small
+ * multiple of its size in memory and time. As strict as the reference reader, which uses Rust's serde_json.
  *
- * jansson makes a value of everything in a header before any of it can be refused, which takes up to 45 bytes for
- * each byte, 4.5 GB for the 100 MB that a header may have. It also takes numbers, such as 1e0 for a size, that
- * serde_json refuses. */
+ * jansson is not used, because it builds a value for everything in a header before any of it can be refused:
+ * up to 45 bytes per byte, 4.5 GB for the 100 MB that a header may have. It also accepts numbers, such as 1e0
+ * for a size, that serde_json refuses. */
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/utf8.h"
@@ -39,7 +39,7 @@ int64_t safetensors_type_size(SafetensorsType type) {
 
 enum { DEPTH_LIMIT = 100, NUMBER_LIMIT = 64 /* characters */ };
 
-/* Where reading is, and where the strings go: none is longer than its source with the quotes. */
+/* The position of the parser, and memory for strings: none is longer than its source with the quotes. */
 typedef struct {
     const uint8_t *text, *at, *end;
     char *strings;
@@ -56,7 +56,7 @@ static Status malformed(const Cursor *c, const char *format, ...) {
     return fail(ERROR_FORMAT, "%s: header, byte %lld: %s", c->path, (long long)(c->at - c->text), what);
 }
 
-/* The next character that is no blank; 0 at the end. */
+/* The next character that is not blank; 0 at the end. */
 static int peek(Cursor *c) {
     while (c->at < c->end && (*c->at == ' ' || *c->at == '\t' || *c->at == '\n' || *c->at == '\r')) c->at++;
     return c->at < c->end ? *c->at : 0;
@@ -145,7 +145,7 @@ static Status parse_string(Cursor *c, const char **text) {
 
 /* ---- values ---- */
 
-/* The characters of a number by JSON's grammar, or 0; *whole: digits alone. */
+/* The length of a number by JSON's grammar, or 0; *whole: digits only. */
 static int64_t number_length(const Cursor *c, bool *whole) {
     const uint8_t *at = c->at, *end = c->end, *digits;
     *whole = at < end && *at != '-';
@@ -167,7 +167,7 @@ static int64_t number_length(const Cursor *c, bool *whole) {
     return at - c->at;
 }
 
-/* A whole number of at least 0; false for everything else, and leaves it where it stands. */
+/* Parses an integer of at least 0; returns false, without advancing, for anything else. */
 static bool parse_count(Cursor *c, int64_t *value) {
     bool whole;
     peek(c);
@@ -198,13 +198,13 @@ static bool accept_word(Cursor *c, const char *word) {
     return found;
 }
 
-/* Behind an element: whether another follows, or what ends the object or array. */
+/* After an element: whether another follows, or the object or array ends. */
 static Status after_element(Cursor *c, char last, bool *more) {
     *more = accept(c, ',');
     return *more ? OK : expect(c, last);
 }
 
-/* A value that nobody asked for. Its strings are forgotten. */
+/* Skips an unknown value and discards its strings. */
 static Status skip_value(Cursor *c, int depth) {
     const char *text;
     char *strings = c->strings;
@@ -296,7 +296,7 @@ static Status parse_field(Cursor *c, SafetensorsEntry *entry, Seen *seen) {
                                   : parse_offsets(c, entry, seen);
 }
 
-/* Dtype, shape, offsets and the bytes that are there fit each other. */
+/* Checks that dtype, shape, offsets and available bytes agree. */
 static Status check_entry(const SafetensorsPart *part, const Seen *seen, SafetensorsEntry *entry) {
     const char *lacking = !seen->dtype     ? "dtype"
                           : !seen->shape   ? "shape"
@@ -347,7 +347,7 @@ static Status parse_notes(Cursor *c, Safetensors *file, SafetensorsPart *part) {
             return fail(ERROR_FORMAT, "%s: __metadata__ '%.80s' is not a string", c->path, note.key);
         const uint8_t *digits = c->at + 1;
         TRY(parse_string(c, &note.value));
-        /* Where it is as long as it should be: without escapes. */
+        /* Only a digest without escapes, which has the expected length. */
         if (strcmp(note.key, SAFETENSORS_DIGEST) == 0 && c->at - digits == SAFETENSORS_DIGITS + 1)
             part->header_digest = digits;
         file->notes = memory_grow(file->notes, &file->note_room, file->note_count + 1, sizeof *file->notes);
@@ -382,7 +382,7 @@ static Status parse_all(Cursor *c, Safetensors *file, SafetensorsPart *part) {
 Status safetensors_parse_header(Safetensors *file, SafetensorsPart *part, const uint8_t *text,
                                 int64_t length) {
     part->strings = memory_allocate((size_t)length);
-    /* Also where there will be none: they are pointed to. */
+    /* Even without entries the array must exist, because it is pointed to. */
     file->entries = memory_grow(file->entries, &file->room, file->count + 1, sizeof *file->entries);
     Cursor cursor = {text, text, text + length, part->strings, part->path};
     return parse_all(&cursor, file, part);

@@ -1,4 +1,4 @@
-/* A model in several files: model.safetensors.index.json says which tensor lies in which. */
+/* A model in several files: model.safetensors.index.json maps tensors to files. */
 #include "base/directories.h"
 #include "base/json_read.h"
 #include "base/memory.h"
@@ -8,13 +8,13 @@
 
 enum { INDEX_LIMIT = 16 << 20 /* bytes */, SHARD_LIMIT = 1024 };
 
-/* A shard is a file beside the index and nothing else: no path leads out of the folder. */
+/* Whether a shard's name is a plain file name: no path may leave the folder. */
 static bool plain_name(const char *name) {
     return name && name[0] != 0 && name[0] != '.' && !strchr(name, '/') &&
            path_ends_with(name, ".safetensors");
 }
 
-/* The distinct shards that the map names, in the order in which they first come. */
+/* Collects the distinct shards of the map, in order of first occurrence. */
 static Status collect_shards(const json_t *map, const char *path, const char **shards, int *count) {
     const char *name;
     json_t *value;
@@ -33,7 +33,7 @@ static Status collect_shards(const json_t *map, const char *path, const char **s
     return OK;
 }
 
-/* Adds one shard; each of its tensors must be said to be there. */
+/* Adds one shard; the index must list each of its tensors for this shard. */
 static Status add_shard(Safetensors *file, const json_t *map, const char *folder, const char *shard) {
     OWNED char *path = path_join(folder, shard);
     int64_t first = file->count;
@@ -72,7 +72,7 @@ static Status open_index(const char *folder, const char *path, Safetensors **fil
                               file);
 }
 
-/* Weights of another kind lie there, or none: says which, and what to do. */
+/* Reports which other kind of weights the folder has, if any, and the remedy. */
 static Status fail_without(const char *folder) {
     static const struct {
         const char *ending, *advice;

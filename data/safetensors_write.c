@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A tensor, as the writer remembers it. */
+/* A tensor of the writer. */
 typedef struct {
-    char *key;            // of its digest
-    int64_t begin, bytes; // behind the header
+    char *key;            // key of its digest
+    int64_t begin, bytes; // offset after the header
     bool done;
     uint64_t digest;
 } Written;
@@ -21,16 +21,16 @@ typedef struct {
 struct SafetensorsWriter {
     FileWriter *file;
     char *path;
-    json_t *header;    // written again at the end, with its digests
+    json_t *header;    // written again at the end, with digests
     Written *tensors;  // (count)
-    int64_t count, at; // the tensor that is being written
-    int64_t done;      // bytes of it
-    int64_t total;     // bytes of all
+    int64_t count, at; // number of tensors, and the one being written
+    int64_t done;      // bytes written of that tensor
+    int64_t total;     // bytes of all tensors
     int64_t base;      // bytes of the header
     Digest *digest;    // of the tensor that is being written
 };
 
-/* One entry of the header. `offset` is where its elements begin, and then where they end. */
+/* Adds one entry to the header. `offset` is advanced from the beginning of its elements to their end. */
 static Status describe_entry(json_t *header, const SafetensorsEntry *entry, int64_t *offset) {
     int64_t bytes = 1, begin = *offset;
     json_t *shape = json_array();
@@ -39,7 +39,8 @@ static Status describe_entry(json_t *header, const SafetensorsEntry *entry, int6
         json_array_append_new(shape, json_integer(entry->d[i]));
         overflow |= checked_multiply(bytes, entry->d[i], &bytes);
     }
-    /* The size of an element comes last: of no elements the bytes are none, however long another axis is. */
+    /* The element size is multiplied last: a tensor without elements has no bytes, however long another axis
+     * is. */
     overflow |= checked_multiply(bytes, safetensors_type_size(entry->type), &bytes);
     if (overflow || checked_add(begin, bytes, offset)) {
         json_decref(shape);
@@ -57,7 +58,7 @@ static json_t *metadata_of(const SafetensorsWriter *w) {
 
 static void set_digest(SafetensorsWriter *w, const char *key, uint64_t digest) {
     char digits[SAFETENSORS_DIGITS + 1];
-    if (!file_writer_seeks(w->file)) return; // what is written into a pipe has none
+    if (!file_writer_seeks(w->file)) return; // a pipe cannot be rewritten, so it gets no digests
     snprintf(digits, sizeof digits, "%016" PRIx64, digest);
     json_object_set_new(metadata_of(w), key, json_string(digits));
 }
@@ -81,7 +82,7 @@ static Status describe(SafetensorsWriter *w, const SafetensorsEntry *entries, co
     return OK;
 }
 
-/* Length and text, the text padded so that the elements begin at a multiple of 8 bytes. The caller frees
+/* Length and text of the header, padded so that the elements begin at a multiple of 8 bytes. The caller frees
  * it. */
 static uint8_t *print_header(const SafetensorsWriter *w, int64_t *bytes) {
     size_t length = json_dumpb(w->header, NULL, 0, JSON_COMPACT), padded = (length + 7) / 8 * 8;
@@ -98,7 +99,7 @@ static Status write_header(SafetensorsWriter *w) {
     return file_writer_append(w->file, text, w->base);
 }
 
-/* In the place of the one with zeros. It has the same length. */
+/* Overwrites the header that had zeros for digests. The length is the same. */
 static Status write_digests(SafetensorsWriter *w) {
     static const char before[] = "\"" SAFETENSORS_DIGEST "\":\"";
     int64_t bytes;
@@ -112,7 +113,7 @@ static Status write_digests(SafetensorsWriter *w) {
     return file_writer_write_at(w->file, 0, final, bytes);
 }
 
-/* Goes on from every tensor that is complete: an empty one is from the beginning. */
+/* Moves past every completed tensor; an empty tensor is complete from the start. */
 static void finish_tensors(SafetensorsWriter *w) {
     for (; w->at < w->count && w->done == w->tensors[w->at].bytes; w->at++, w->done = 0) {
         safetensors_writer_accept(w, w->at, digest_value(w->digest));
@@ -150,7 +151,7 @@ Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries
     return hand_on(start(w, entries, notes, note_count), w, writer);
 }
 
-/* One piece of one tensor. */
+/* Writes a piece of one tensor. */
 static Status write_piece(SafetensorsWriter *w, const void *data, int64_t bytes) {
     const Written *t = &w->tensors[w->at];
     if (file_writer_seeks(w->file))

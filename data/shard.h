@@ -1,6 +1,6 @@
-/* shard: tokens in llm.c's two formats: 256 int32 of header (20240520 and version 1, or 20240801 and version
- * 7; the count of tokens; then anything), and the tokens as uint16, in the second as uint32;
- * little-endian. */
+/* shard: token files in llm.c's two formats: 256 int32 of header (20240520 and version 1, or 20240801 and
+ * version 7; the number of tokens; the rest is ignored), then the tokens as uint16, in the second format as
+ * uint32; little-endian. */
 #pragma once
 
 #include "base/files.h"
@@ -14,21 +14,21 @@ enum {
     SHARD_VERSION = 1,
     SHARD_MAGIC_WIDE = 20240801,
     SHARD_VERSION_WIDE = 7,
-    SHARD_NARROW_VOCAB = 1 << 16, // ids of the first format are below it
+    SHARD_NARROW_VOCAB = 1 << 16, // ids in the first format are below this
 };
 
-/* Tokens in a row: of a mapped shard, or in memory. */
+/* A sequence of tokens: of a mapped shard, or in memory. */
 typedef struct {
     char *name;            // of the file, for messages; owned
     FileMap map;           // of the shard, if mapped
-    void *owned;           // the memory, if not
-    const uint8_t *tokens; // (count) of `width` bytes, not aligned
+    void *owned;           // the memory, if not mapped
+    const uint8_t *tokens; // (count) of `width` bytes, unaligned
     int64_t width;         // 2 or 4
-    int64_t first, count;  // of the row of all parts
+    int64_t first, count;  // within the sequence of all parts
 } TokenPart;
 
-/* Checks the header of a shard in memory against its size; `name` is for messages. The tokens lie behind the
- * header, each of `width` bytes. */
+/* Checks the header of a shard in memory against its size; `name` is for messages. The tokens follow the
+ * header, `width` bytes each. */
 CHECKED Status shard_check(const uint8_t *data, int64_t size, const char *name, int64_t *count,
                            int64_t *width);
 

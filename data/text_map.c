@@ -14,7 +14,7 @@
 
 /* ---- gzip ---- */
 
-enum { PIECE = 1 << 18, GZIP_WINDOW = 15 + 16 }; // 16 asks for a gzip header
+enum { PIECE = 1 << 18, GZIP_WINDOW = 15 + 16 }; // 16 selects the gzip format
 
 static bool is_gzip(const FileMap *map) {
     return map->size > 2 && map->data[0] == 0x1F && map->data[1] == 0x8B;
@@ -30,7 +30,7 @@ static Status write_all(int file, const uint8_t *bytes, size_t count) {
     return OK;
 }
 
-/* Of a file may follow another: what they hold is one text. */
+/* Several gzip members may follow each other: their contents form one text. */
 static Status inflate_all(const char *path, const FileMap *from, z_stream *stream, uint8_t *out, int file) {
     int64_t read = 0, written = 0;
     int answer = Z_OK;
@@ -64,7 +64,7 @@ static void close_stream(z_stream *stream) {
     inflateEnd(stream); // refuses a stream that never began
 }
 
-/* What `map` holds compressed takes its place, in a file that only memory has. */
+/* Replaces a compressed `map` by its contents, in a file in memory. */
 static Status uncompress_map(const char *path, FileMap *map) {
     CLOSED_BY(close_stream) z_stream stream = {0};
     CLOSED_BY(close_file) int file = memfd_create("text", MFD_CLOEXEC);
@@ -83,7 +83,7 @@ static Status uncompress_map(const char *path, FileMap *map) {
 
 typedef struct {
     const char *name;
-    int at, length; // of the mark
+    int at, length; // of the magic number
     const char *mark;
 } Format;
 
@@ -117,13 +117,13 @@ static bool bears(const FileMap *map, const Format *f) {
     if (map->size < f->at + f->length || memcmp(map->data + f->at, f->mark, (size_t)f->length) != 0)
         return false;
     if (f->at != 8) return true;
-    uint64_t header; // of a safetensors file, little-endian
+    uint64_t header; // length of a safetensors header, little-endian
     memcpy(&header, map->data, sizeof header);
     return header + 8 <= (uint64_t)map->size;
 }
 
 static Status check_text(const char *path, const FileMap *map) {
-    enum { CUT_MOST = 3 }; // bytes of a character that the end of a file may leave
+    enum { CUT_MOST = 3 }; // most bytes of a character that the end of a file may cut
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (bears(map, &formats[i]))
             return fail(ERROR_FORMAT, "%s is %s, not plain text; extract or convert it to UTF-8 text", path,

@@ -8,8 +8,8 @@
 
 static const char replacement[] = "\xef\xbf\xbd"; // U+FFFD
 
-/* Of bytes that are no whole character, how many begin one that more bytes could complete; 0 if the first
- * cannot. */
+/* How many bytes at `at` are the beginning of a character that more bytes could complete; 0 if the first
+ * cannot begin one. */
 static int64_t beginning(const uint8_t *at, int64_t left) {
     int needed = at[0] >= 0xC2 && at[0] <= 0xDF   ? 2
                  : (at[0] & 0xF0) == 0xE0         ? 3
@@ -24,8 +24,8 @@ static int64_t beginning(const uint8_t *at, int64_t left) {
     return count;
 }
 
-/* Takes whole characters out of the bytes, and replaces what is none; returns how many are left at the end
- * that could still become one. */
+/* Moves whole characters out of the bytes, and replaces invalid ones; returns how many bytes at the end could
+ * still become a character. */
 static int64_t put_characters(const uint8_t *bytes, int64_t count, Bytes *out) {
     int64_t at = 0;
     while (at < count) {
@@ -45,8 +45,8 @@ static bool is_special(const Tokenizer *t, int32_t id) {
     return false;
 }
 
-/* A WordPiece that goes on with a word has ## before it; all others begin one, after a blank unless they are
- * a mark that no blank precedes. */
+/* A WordPiece that continues a word begins with ##; all others start a word, after a blank unless they are
+ * punctuation that has no blank before it. */
 static void put_piece(TextStream *stream, const uint8_t *bytes, int64_t length, Bytes *out) {
     bool within = length > 2 && memcmp(bytes, "##", 2) == 0, mark = length == 1 && strchr(".,!?", bytes[0]);
     if (stream->begun && !within && !mark) bytes_put(out, " ", 1);
@@ -64,7 +64,7 @@ void tokenizer_stream(const Tokenizer *tokenizer, TextStream *stream, int32_t id
     }
     bool drop = !stream->begun && tokenizer->decoding.leading_gone && bytes[0] == ' ';
     stream->begun = true;
-    Bytes joined = {0}; /* what was held, and the token's */
+    Bytes joined = {0}; /* the held bytes, and the token's */
     bytes_put(&joined, stream->held, stream->count);
     bytes_put(&joined, bytes + drop, length - drop);
     stream->count = (int)put_characters(joined.bytes, joined.count, out);

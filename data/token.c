@@ -23,7 +23,7 @@ void bytes_reserve(Bytes *to, int64_t more) {
 }
 
 void bytes_put(Bytes *to, const void *bytes, int64_t count) {
-    bytes_reserve(to, count + 1); /* so that there is memory for none, too */
+    bytes_reserve(to, count + 1); /* so that memory exists even for an empty text */
     if (count) memcpy(to->bytes + to->count, bytes, (size_t)count);
     to->count += count;
 }

@@ -1,4 +1,4 @@
-/* token: lists of token ids, texts on their way to ids, and the tokens that stand for no text. */
+/* token: lists of token ids, texts being encoded, and special tokens. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,33 +10,33 @@ typedef struct {
     int64_t count, room;
 } TokenList;
 void token_list_add(TokenList *list, int32_t id);
-void token_list_reserve(TokenList *list, int64_t more); // makes room for `more` ids behind the last
+void token_list_reserve(TokenList *list, int64_t more); // reserves memory for `more` ids after the last
 void token_list_free(TokenList *list);
 
-/* A growing row of bytes. Starts all-zero; memory_free(bytes) ends it. */
+/* A growing array of bytes. Starts all-zero; memory_free(bytes) ends it. */
 typedef struct {
     uint8_t *bytes;
     int64_t count, room;
 } Bytes;
 void bytes_put(Bytes *to, const void *bytes, int64_t count);
-void bytes_reserve(Bytes *to, int64_t more); // makes room for `more` behind the last
+void bytes_reserve(Bytes *to, int64_t more); // reserves memory for `more` after the last
 
 /* A text that is encoded in steps: start with {text, length, special}. It is finished when offset ==
  * length. */
 typedef struct {
     const void *text;
     int64_t length; // bytes
-    bool special;   // special tokens that the text spells are taken for such
+    bool special;   // special tokens spelled in the text are recognized
     int64_t offset; // of the first byte not encoded yet
-    int64_t valid;  // where the stretch of valid UTF-8 around the offset ends
-    /* The section around the offset: what stands between two added tokens. */
+    int64_t valid;  // the end of the valid UTF-8 around the offset
+    /* The section around the offset: the text between two added tokens. */
     int64_t section_begin, section_end;
-    int32_t added;     // 1 + the id of the token behind it; 0: none
-    int64_t added_end; // where that one ends
-    int64_t searched;  // from where on the next one is looked for
+    int32_t added;     // 1 + the id of the token after it; 0: none
+    int64_t added_end; // where that token ends
+    int64_t searched;  // where the search for the next one starts
 } EncodeCursor;
 
-/* Tokens that stand for no text, known by their names; a BPE's file must also mark them as special. */
+/* Special tokens, known by their names; a BPE's file must also mark them as special. */
 typedef enum {
     TOKEN_PAD,     // "[PAD]" or "<pad>"
     TOKEN_BEGIN,   // "[CLS]" or "<s>"

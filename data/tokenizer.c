@@ -10,12 +10,12 @@
 #include <jansson.h>
 #include <string.h>
 
-/* What is done differently by each kind. The bytes have no pieces. */
+/* The functions of each kind. The byte tokenizer has no pieces. */
 static const struct {
     const char *name;
-    /* Appends the ids of the piece at the cursor, which moves behind it. */
+    /* Appends the ids of the piece at the cursor, which moves past it. */
     Status (*next)(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *list);
-    /* The same of a whole stretch of normalized text; and what makes that of a text. */
+    /* The same for a whole stretch of normalized text; and the normalization of a text. */
     Status (*stretch)(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool first, TokenList *list);
     const uint8_t *(*normalize)(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool whole,
                                 int64_t *count);
@@ -29,8 +29,8 @@ static const struct {
 
 /* ---- opening ---- */
 
-/* The added tokens as they will be looked for: those of the normalized text must be normalized, too. Those
- * that plain text may hold count for the hash. */
+/* Prepares the added tokens for the search: those that are searched in the normalized text must be
+ * normalized, too. Tokens that plain text may contain are part of the hash. */
 static Status settle_added(Tokenizer *t) {
     AddedTokens *normalized = &t->added[1];
     int64_t kept = 0;
@@ -54,12 +54,12 @@ static Status settle_added(Tokenizer *t) {
         for (int64_t i = 0; i < t->added[set].count; i++)
             if (!t->added[set].tokens[i].special) t->hash = added_hash(&t->added[set].tokens[i], t->hash);
     }
-    t->hash = hash_bytes(t->hash, &t->end_of_text, sizeof t->end_of_text); // as the config has it
+    t->hash = hash_bytes(t->hash, &t->end_of_text, sizeof t->end_of_text); // as set by the config
     t->by_stretches = kept || (t->kind == TOKENIZER_BPE && bpe_by_stretches(t));
     return OK;
 }
 
-/* Hands the tokenizer on, or frees it where it could not be filled. */
+/* Returns the tokenizer, or frees it on an error. */
 static Status finish(Status status, Tokenizer *filled, Tokenizer **tokenizer) {
     if (!status) status = settle_added(filled);
     *tokenizer = status ? NULL : filled;
@@ -161,7 +161,7 @@ static void append_bytes(const uint8_t *text, int64_t length, TokenList *list) {
     for (int64_t i = 0; i < length; i++) list->ids[list->count++] = text[i];
 }
 
-/* Takes the added tokens at the cursor, if any stand there, and finds the next one. */
+/* Appends the ids of added tokens at the cursor, if there are any, and finds the next one. */
 static void next_section(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *list) {
     do {
         if (cursor->added) {
@@ -178,8 +178,8 @@ static void next_section(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *
     } while (cursor->added && cursor->section_end <= cursor->offset);
 }
 
-/* Where the stretch at the cursor ends: with the section, or if that is over 4 MiB long where a space follows
- * a letter. All patterns that are in use cut there. */
+/* The end of the stretch at the cursor: the end of the section or, if that is more than 4 MiB away, a place
+ * where a space follows a letter, where all patterns in use split. */
 static int64_t stretch_end(const EncodeCursor *cursor) {
     const uint8_t *text = cursor->text;
     int64_t from = cursor->offset, end = cursor->section_end;
@@ -191,7 +191,8 @@ static int64_t stretch_end(const EncodeCursor *cursor) {
     return end;
 }
 
-/* A stretch of text at once: normalized, and then cut at the tokens that are looked for there. */
+/* Encodes a stretch of text at once: normalizes it, then splits it at the added tokens of the normalized
+ * text. */
 static Status encode_stretch(Tokenizer *t, EncodeCursor *cursor, TokenList *list) {
     int64_t from = cursor->offset, end = stretch_end(cursor), count;
     bool whole = from == cursor->section_begin;

@@ -69,7 +69,7 @@ void added_free(AddedTokens *added) {
 
 /* ---- finding ---- */
 
-/* Of tokens[low, high), which share `depth` bytes, the first whose next byte is at least `byte`. */
+/* Among tokens[low, high), which share `depth` bytes, the first whose next byte is at least `byte`. */
 static int64_t lower_bound(const AddedToken *tokens, int64_t low, int64_t high, int64_t depth, int byte) {
     while (low < high) {
         int64_t middle = (low + high) / 2;
@@ -82,7 +82,7 @@ static int64_t lower_bound(const AddedToken *tokens, int64_t low, int64_t high, 
     return low;
 }
 
-/* The longest token that text[0, left) begins with, or NULL. */
+/* The longest token that begins text[0, left), or NULL. */
 static const AddedToken *longest(const AddedTokens *added, const uint8_t *text, int64_t left) {
     int64_t low = added->first[text[0]], high = added->first[text[0] + 1];
     const AddedToken *best = NULL;
@@ -95,7 +95,7 @@ static const AddedToken *longest(const AddedTokens *added, const uint8_t *text, 
     return best;
 }
 
-/* The character at `at`, or -1; `bytes` gets its length. */
+/* The character at `at`, or -1; `bytes` is set to its length. */
 static int32_t character_at(const uint8_t *text, int64_t at, int64_t length, int *bytes) {
     int32_t point = -1;
     *bytes = utf8_character(text + at, length - at);

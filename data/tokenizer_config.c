@@ -42,7 +42,7 @@ static int32_t find_added(const Tokenizer *t, const char *text) {
     return -1;
 }
 
-/* A config writes a token as its text, or as an object with its content. */
+/* Finds a token named by a config, as its text or as an object with its content. */
 static int32_t named(const Tokenizer *t, const json_t *config, const char *key) {
     const json_t *value = json_object_get(config, key);
     if (json_is_object(value)) value = json_object_get(value, "content");

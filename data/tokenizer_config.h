@@ -1,4 +1,4 @@
-/* tokenizer_config: what a tokenizer_config.json and a special_tokens_map.json say of tokens. */
+/* tokenizer_config: the tokens in a tokenizer_config.json and a special_tokens_map.json. */
 #pragma once
 
 #include "base/status.h"
@@ -6,18 +6,19 @@
 
 #include <jansson.h>
 
-/* The tokens that a config adds to a vocabulary, as a tokenizer.json's "added_tokens" lists them; without a
- * config that lists any, those of `names` (NULL ends them) that are in the vocabulary, as special ones. The
+/* The tokens that a config adds to a vocabulary, in the form of a tokenizer.json's "added_tokens". If the
+ * config lists none, those of `names` (ended by NULL) that are in the vocabulary, as special tokens. The
  * caller ends with json_decref. */
 CHECKED Status tokenizer_config_added(const json_t *config, const json_t *vocab, const char *const *names,
                                       const char *path, json_t **added);
 
-/* Takes the tokens that the config names as the beginning, the end and so on, of those that are added. */
+/* Sets the special tokens that the config names (beginning, end and so on), if they are among the added
+ * ones. */
 void tokenizer_config_special(Tokenizer *tokenizer, const json_t *config);
 
-/* tokenizer_names: what the config says, or else the map; where the config's class is one that has no tokens of its own,
- * those that neither names are none. NULL where there is no config. */
+/* See tokenizer_names: the names in the config, or else in the map; if the config's class has no default
+ * tokens, names in neither are none. NULL without a config. */
 json_t *tokenizer_config_names(const json_t *config, const json_t *map);
 
-/* The key of a special token in a config: `word` for those of a WordPiece. */
+/* The key of a special token in a config; `word` selects WordPiece's. */
 const char *tokenizer_config_key(SpecialToken token, bool word);

@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-/* The files that may describe a tokenizer; the first that are there do. */
+/* The files that may describe a tokenizer; the first that exist are read. */
 static const struct {
-    const char *file, *second; // without the second, if there is one, the first means nothing
+    const char *file, *second; // if there is a second file, the first is ignored without it
     Status (*load)(Tokenizer *tokenizer, const char *path, const char *second_path, const json_t *config);
 } readers[] = {
     {"tokenizer.json", NULL, tokenizer_load_json},
@@ -50,7 +50,7 @@ static Status look_for(const char *folder, const char *name, bool *there) {
     return OK;
 }
 
-/* Reads a config of the folder; *root is NULL where there is none. */
+/* Reads a config of the folder; *root is NULL if it does not exist. */
 static Status read_config(const char *folder, const char *name, json_t **root) {
     bool there;
     *root = NULL;
@@ -60,7 +60,7 @@ static Status read_config(const char *folder, const char *name, json_t **root) {
     return tokenizer_config_read(path, root);
 }
 
-/* Does the config say that the tokenizer is the bytes? */
+/* Whether the config selects the byte tokenizer. */
 static Status says_bytes(const char *folder, const json_t *config, bool *bytes) {
     const json_t *kind = json_object_get(config, "fusebox_tokenizer");
     *bytes = json_is_text(kind, "bytes");
@@ -68,7 +68,7 @@ static Status says_bytes(const char *folder, const json_t *config, bool *bytes) 
     return fail(ERROR_FORMAT, "%s/%s: fusebox_tokenizer can only be \"bytes\"", folder, config_name);
 }
 
-/* The first reader whose files are there, or READERS. */
+/* The first reader whose files exist, or READERS. */
 static Status find_reader(const char *folder, int *reader) {
     for (*reader = 0; *reader < READERS; ++*reader) {
         bool there, second = true;
@@ -92,7 +92,7 @@ Status tokenizer_load_present(const char *folder, bool *present) {
 
 /* ---- a folder ---- */
 
-/* Keeps a file of the folder as it is, if it is there. */
+/* Keeps a copy of a file of the folder, if it exists. */
 static Status keep(Tokenizer *t, const char *folder, const char *name) {
     KeptFile *file = &t->kept[t->kept_count];
     bool there = false;
@@ -105,7 +105,7 @@ static Status keep(Tokenizer *t, const char *folder, const char *name) {
     return OK;
 }
 
-/* The chat template: a file's, or else the config's, which may have several, by name. */
+/* The chat template from a file, or else from the config, which may have several, by name. */
 static void take_template(Tokenizer *t, const json_t *config) {
     const json_t *source = json_object_get(config, "chat_template"), *one;
     size_t i;

@@ -1,4 +1,4 @@
-/* tokenizer_post: what a tokenizer.json's post_processor puts around a text. */
+/* tokenizer_post: the tokens that a tokenizer.json's post_processor adds around a text. */
 #pragma once
 
 #include "base/status.h"
@@ -6,5 +6,6 @@
 
 #include <jansson.h>
 
-/* Fills the tokenizer's `before` and `after`. ERROR_FORMAT, by its name, for what is not supported. */
+/* Fills the tokenizer's `before` and `after`. ERROR_FORMAT, naming the culprit, if something is not
+ * supported. */
 CHECKED Status tokenizer_read_post(Tokenizer *tokenizer, const json_t *post, const char *path);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text on its way to a file. After a failure the rest is dropped, and the close reports it. */
+/* Text being written to a file. After a failure the rest is dropped, and closing reports it. */
 typedef struct {
     FileWriter *writer;
     Status status;
@@ -31,14 +31,14 @@ static void put_text(TextFile *file, const char *text) {
     put(file, text, strlen(text));
 }
 
-/* A token as files spell it; in JSON, with what a string there must escape. */
+/* A token as files spell it; in JSON, with escapes. */
 static void put_token(TextFile *file, const Tokenizer *tokenizer, int32_t id, bool json) {
     for (int64_t i = tokenizer->starts[id]; i < tokenizer->starts[id + 1]; i++) {
         uint8_t byte = tokenizer->pool[i];
         char letter[8] = {(char)byte, 0};
         int bytes = tokenizer->spelled[id] ? 1 : alphabet_write(byte, letter);
         if (json && (byte == '"' || byte == '\\')) put(file, "\\", 1);
-        if (json && (uint8_t)letter[0] < ' ') /* only in a token that is spelled out */
+        if (json && (uint8_t)letter[0] < ' ') /* only in a token that is spelled literally */
             bytes = snprintf(letter, sizeof letter, "\\u%04x", byte);
         put(file, letter, (size_t)bytes);
     }
@@ -76,7 +76,7 @@ static void put_added(TextFile *file, const Tokenizer *tokenizer) {
     }
 }
 
-/* Everything in one file, as Hugging Face's tokenizers does. */
+/* Everything in one file, as Hugging Face's tokenizers writes it. */
 static void put_whole(TextFile *file, const Tokenizer *tokenizer) {
     put_text(file, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [");
     put_added(file, tokenizer);
@@ -100,8 +100,8 @@ static void put_whole(TextFile *file, const Tokenizer *tokenizer) {
     put_text(file, "]}}\n");
 }
 
-/* The last keys of a config: the names of the special tokens, but for an end that is not the end of a text:
- * named here, it would become that. */
+/* The last keys of a config: names of the special tokens, except an end token that is not the end of text:
+ * naming it here would make it that. */
 static void put_special(TextFile *file, const Tokenizer *tokenizer) {
     for (int i = 0; i < SPECIAL_COUNT; i++) {
         if (tokenizer->special[i] < 0) continue;
@@ -157,7 +157,7 @@ static Status save_file(const Tokenizer *tokenizer, const char *folder, const ch
 
 static const char config_name[] = "tokenizer_config.json";
 
-/* Files that were read are written as they were. The config is made where there was none. */
+/* Writes the files that were read unchanged. A missing config is created. */
 static Status save_kept(const Tokenizer *t, const char *folder, PutContents *config) {
     bool has_config = false;
     for (int i = 0; i < t->kept_count; i++) {

@@ -33,7 +33,7 @@ void tokens_close(TokenSource *source) {
     memory_free(source);
 }
 
-/* Hands the source on, or closes it where it could not be filled. */
+/* Returns the source, or closes it on an error. */
 static Status finish(Status status, TokenSource *filled, TokenSource **source) {
     *source = status ? NULL : filled;
     if (status) tokens_close(filled);
@@ -77,7 +77,7 @@ static Status find_named(const char *path, PathList *files) {
     TRY(path_kind(path, &named));
     CLOSED_BY(path_list_free) PathList all = {0};
     TRY(named == PATH_FOLDER ? directory_list(path, &all) : path_glob(path, &all));
-    if (all.count == 0 && named == PATH_FILE) /* a name with brackets that is no pattern */
+    if (all.count == 0 && named == PATH_FILE) /* a file name with brackets, not a pattern */
         path_list_add(&all, memory_text(path));
     int64_t before = files->count;
     for (int64_t i = 0; i < all.count; i++) {
@@ -128,7 +128,7 @@ const char *tokens_raw(const TokenSource *source) {
     return source->raw;
 }
 
-/* The part that holds token `offset`: the last that begins at or before it. */
+/* The part that contains token `offset`: the last part that begins at or before it. */
 static const TokenPart *find_part(const TokenSource *source, int64_t offset) {
     int64_t low = 0, high = source->part_count;
     while (high - low > 1) {

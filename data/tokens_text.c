@@ -12,25 +12,24 @@
 
 enum {
     STEP_TOKENS = 1 << 18, // tokenized between two writes
-    HEADER_HASH = 3,       // which int32 of the header the text's hash begins at; llm.c does not read it
-    HEADER_DIGEST = 5,     // the same of the tokens' digest
+    HEADER_HASH = 3,       // index of the text's hash in the int32 header, which llm.c ignores
+    HEADER_DIGEST = 5,     // likewise of the tokens' digest
 };
 
-/* The texts on their way to tokens, and where those go: by `memory` to `writer`, or else all into
- * `memory`. */
+/* Texts being tokenized. With a `writer`, `memory` is a buffer for it, else it receives all tokens. */
 typedef struct {
     const char *name;
     const PathList *files;
     FileMap *maps; // (files->count)
     Tokenizer *tokenizer;
     const char *field; // of JSON lines; "": plain texts
-    TokenList list;    // tokens that are still to be put
+    TokenList list;    // tokens not yet stored
     int64_t texts;     // so far
     uint64_t hash;
     FileWriter *writer;
     Digest *digest;      // of the tokens that went to the writer
-    uint8_t *memory;     // of tokens, each of `width` bytes
-    int64_t width;       // 2, or 4 where the tokenizer's ids need it
+    uint8_t *memory;     // tokens of `width` bytes each
+    int64_t width;       // 2, or 4 if the tokenizer's ids need it
     int64_t room, count; // tokens
 } TextJob;
 
@@ -51,16 +50,16 @@ static Status map_texts(TextJob *job, int64_t *bytes) {
     return OK;
 }
 
-/* Takes the tokens out of `list`. */
+/* Stores the tokens of `list` and empties it. */
 static Status put_tokens(TextJob *job, TokenList *list) {
     if (list->count == 0) return OK;
     if (job->count + list->count > INT32_MAX)
         return fail(ERROR_FORMAT, "%s has over %d tokens: split it into several shards", job->name,
                     INT32_MAX);
-    /* The memory is the whole text's, or only what is written next. */
+    /* With a writer the memory is reused, otherwise tokens are appended. */
     int64_t from = job->writer ? 0 : job->count;
     job->memory = memory_grow(job->memory, &job->room, from + list->count, (size_t)job->width);
-    uint8_t *to = job->memory + from * job->width; // little-endian: an id's first bytes are its lowest
+    uint8_t *to = job->memory + from * job->width; // little-endian: the lowest bytes of an id come first
     for (int64_t i = 0; i < list->count; i++) memcpy(to + i * job->width, &list->ids[i], (size_t)job->width);
     int64_t bytes = list->count * job->width;
     job->count += list->count;
@@ -70,7 +69,7 @@ static Status put_tokens(TextJob *job, TokenList *list) {
     return file_writer_append(job->writer, job->memory, bytes);
 }
 
-/* A text, with what stands between it and the one before. */
+/* Tokenizes a text, with the separator between it and the previous one. */
 static Status tokenize_text(TextJob *job, const void *text, int64_t length) {
     EncodeCursor cursor = {.text = text, .length = length};
     int32_t end = tokenizer_end_of_text(job->tokenizer);
@@ -103,7 +102,7 @@ static Status tokenize(TextJob *job) {
 
 /* ---- the kept shard ---- */
 
-/* Maps the kept shard if it is sound and this text's; otherwise leaves `part` without tokens. */
+/* Maps the cached shard if it is valid and belongs to this text; otherwise leaves `part` without tokens. */
 static void try_kept(TokenPart *part, uint64_t hash) {
     uint64_t kept, digest;
     Status status = shard_map(part);
@@ -112,7 +111,7 @@ static void try_kept(TokenPart *part, uint64_t hash) {
         memcpy(&digest, part->map.data + HEADER_DIGEST * sizeof(int32_t), sizeof digest);
         if (kept == hash && digest == digest_bytes(part->tokens, (size_t)(part->width * part->count))) return;
     }
-    status_free(status); /* no such file, or no good: it is written anew */
+    status_free(status); /* missing or invalid: it is written again */
     file_unmap(&part->map);
     part->tokens = NULL;
     part->count = 0;
@@ -131,13 +130,13 @@ static Status write_shard(TextJob *job) {
     return file_writer_write_at(job->writer, 0, header, sizeof header);
 }
 
-/* "folder/name.hash.bin", with the last name of the text's path. */
+/* "folder/name.hash.bin", with the last component of the text's path. */
 static char *kept_path(const TextJob *job, const char *folder) {
     char name[128];
     const char *last = path_name(job->name);
     snprintf(name, sizeof name, "%.80s.%016llx.bin", *last ? last : "text", (unsigned long long)job->hash);
     for (char *at = name; *at; at++)
-        if (strchr("*?[]", *at)) *at = '_'; /* of a pattern */
+        if (strchr("*?[]", *at)) *at = '_'; /* special characters of a pattern */
     return path_join(folder, name);
 }
 

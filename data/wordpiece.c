@@ -19,10 +19,10 @@ typedef struct {
 struct WordPiece {
     WordPieceRule rule;
     Name *names;         // an stb_ds string table
-    Bytes run;           // what stands between two cuts, cleaned
-    Bytes word;          // the word being cut, as the vocabulary spells it
+    Bytes run;           // the text between two cuts, cleaned
+    Bytes word;          // the word being split, as the vocabulary spells it
     Bytes normal;        // a normalized text
-    bool normalizing;    // characters go there
+    bool normalizing;    // characters go to `normal`
     int64_t characters;  // of the word
     int32_t *decomposed; // (room) the run's code points
     int64_t room;
@@ -36,7 +36,8 @@ static bool is_space(int32_t point) {
            category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
 }
 
-/* What cleaning takes away: control and format characters, private use, and the replacement character. */
+/* Characters that cleaning removes: control and format characters, private use, and the replacement
+ * character. */
 static bool is_dropped(int32_t point) {
     if (point == '\t' || point == '\n' || point == '\r') return false;
     utf8proc_category_t category = utf8proc_category(point);
@@ -44,8 +45,8 @@ static bool is_dropped(int32_t point) {
            category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
 }
 
-/* Unicode's punctuation, and all of ASCII's that is neither letter, digit nor space ("$" is Unicode's
- * currency). */
+/* Unicode's punctuation, and ASCII's characters that are neither letters, digits nor spaces ("$" is a
+ * currency symbol in Unicode). */
 static bool is_punctuation(int32_t point) {
     if ((point >= 33 && point <= 47) || (point >= 58 && point <= 64) || (point >= 91 && point <= 96) ||
         (point >= 123 && point <= 126))
@@ -66,8 +67,8 @@ static bool is_chinese(int32_t point) {
 
 /* ---- words to ids ---- */
 
-/* The longest token that begins the text at `from`, with `prefix` bytes of the word before it overwritten by
- * the prefix; -1 if there is none. `end` gets where it ends. */
+/* The longest token that begins the text at `from`, after overwriting the `prefix` bytes before it with the
+ * prefix; -1 if there is none. `end` is set to its end. */
 static int32_t longest(WordPiece *w, int64_t from, int64_t prefix, int64_t *end) {
     uint8_t *bytes = w->word.bytes;
     for (int64_t to = w->word.count; to > from; to--) {
@@ -82,7 +83,7 @@ static int32_t longest(WordPiece *w, int64_t from, int64_t prefix, int64_t *end)
     return -1;
 }
 
-/* Ends the word: its ids, or the unknown token. The word's bytes begin with room for a prefix. */
+/* Ends the word: appends its ids, or the unknown token. The word's bytes begin with space for a prefix. */
 static void end_word(Tokenizer *tokenizer, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
     enum { ROOM = sizeof WORDPIECE_PREFIX - 1 };
@@ -116,7 +117,8 @@ static void put_normal(WordPiece *w, int32_t point) {
     bytes_put(&w->normal, bytes, utf8proc_encode_char(point, bytes));
 }
 
-/* Lower-cases a character and cuts the words around it. U+0130 alone becomes two (SpecialCasing.txt). */
+/* Lower-cases a character and splits the words around it. Only U+0130 becomes two characters
+ * (SpecialCasing.txt). */
 static void take_character(Tokenizer *tokenizer, int32_t point, TokenList *list) {
     WordPieceRule rule = tokenizer->wordpiece->rule;
     bool dotted = rule.lower && point == 0x130;
@@ -143,7 +145,7 @@ static int64_t code_points(WordPiece *w) {
     return count;
 }
 
-/* Ends the run: what is in it has neither spaces nor Chinese characters around. */
+/* Ends the run, which contains neither spaces nor Chinese characters. */
 static void end_run(Tokenizer *tokenizer, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
     bool strip = w->rule.strip_accents;

@@ -1,4 +1,4 @@
-/* Reads WordPiece vocabularies from files, trusting nothing in them. */
+/* Reads WordPiece vocabularies from untrusted files. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/tokenizer_config.h"
@@ -16,7 +16,7 @@ static Status read_rule(const json_t *config, const char *path, WordPieceRule *r
     return json_read_flag(config, "tokenize_chinese_chars", true, path, &rule->chinese);
 }
 
-/* Cuts the text into lines in place; `lines` gets them. */
+/* Splits the text into lines in place. */
 static Status cut_lines(char *text, int64_t length, const char *path, const char ***lines, int64_t *count) {
     int64_t most = 1;
     for (int64_t i = 0; i < length; i++) most += text[i] == '\n';
@@ -24,7 +24,7 @@ static Status cut_lines(char *text, int64_t length, const char *path, const char
     *lines = memory_array((size_t)most, sizeof **lines);
     for (char *line = text; line < text + length;) {
         char *end = memchr(line, '\n', (size_t)(text + length - line));
-        if (!end) end = text + length; /* where file_read has put a zero */
+        if (!end) end = text + length; /* file_read has appended a zero */
         char *next = end + 1;
         *end = 0;
         if (memchr(line, 0, (size_t)(end - line)))
@@ -63,7 +63,7 @@ static int64_t count_added(const json_t *added, const json_t *vocab) {
     return count;
 }
 
-/* Of a list of added tokens, those that the vocabulary lacks come behind it. */
+/* Appends the added tokens that the vocabulary lacks. */
 static Status put_added(const json_t *added, const char **texts, int64_t count, const char *path) {
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *entry = json_array_get(added, i);
@@ -75,7 +75,7 @@ static Status put_added(const json_t *added, const char **texts, int64_t count, 
     return OK;
 }
 
-/* When the vocabulary is there. */
+/* Called when the vocabulary is complete. */
 static Status take_added(Tokenizer *t, const json_t *added, const json_t *vocab, const char *path) {
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *entry = json_array_get(added, i);
@@ -128,7 +128,7 @@ static Status collect(const json_t *root, const char *path, const char **texts, 
     return put_added(json_object_get(root, "added_tokens"), texts, count, path);
 }
 
-/* Refuses what would give other ids than BERT's way does. */
+/* Refuses everything that would give other ids than BERT's tokenizer. */
 static Status check_kind(const json_t *root, const char *path) {
     const json_t *model = json_object_get(root, "model"), *normalizer = json_object_get(root, "normalizer");
     const json_t *prefix = json_object_get(model, "continuing_subword_prefix");

@@ -1,5 +1,5 @@
-/* cuda_tile: converts a matrix from a source to bytes, their transpose and sums of its columns in one pass, in
- * tiles in shared memory.
+/* cuda_tile: converts a matrix from a source to bytes, their transpose and sums of its columns in one pass,
+ * in tiles in shared memory.
  *
  * A source is a struct with a type Raw, the data of 8 neighbours of a row, and
  *     Raw read(int64_t row, int64_t column) const;
