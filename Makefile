@@ -256,6 +256,13 @@ $(BUILD)/report/anatomy_rows.c: tools/anatomy $(KERNELS)
 $(BUILD)/report/anatomy_rows.o: $(BUILD)/report/anatomy_rows.c $(BUILD)/cc.options
 	$(call say,CC,$<)$(CC) $(CFLAGS) -c -o $@ $<
 
+# What a profile says it was made by.
+COMMIT := $(shell git describe --always --dirty --exclude '*' 2>/dev/null)
+$(BUILD)/commit.options: WITH := $(COMMIT)
+$(BUILD)/base/version.o: CFLAGS += -DBUILT_COMMIT='"$(COMMIT)"' \
+    -DBUILT_FOR='"-march=$(ARCH)$(if $(filter 1,$(CUDA)),$(GPU_TARGETS:%=, CUDA for sm_%))"'
+$(BUILD)/base/version.o: $(BUILD)/commit.options
+
 $(BUILD)/%.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CFLAGS) -c -o $@ $<

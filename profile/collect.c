@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/version.h"
+#include "profile/clocks.h"
 #include "profile/counters.h"
 #include "profile/cupti.h"
 #include "profile/occupancy.h"
@@ -219,8 +220,8 @@ static void read_command(char *text, size_t size) {
         if (!text[i]) text[i] = ' ';
 }
 
-static void set_provenance(Trace *t) {
-    char command[1024], date[32] = "";
+static void set_provenance(const Device *device, Trace *t) {
+    char command[4000], date[32] = "", clocks[CLOCKS_BYTES], driver[CLOCKS_BYTES];
     struct tm utc;
     time_t now = time(NULL);
     read_command(command, sizeof command);
@@ -228,6 +229,13 @@ static void set_provenance(Trace *t) {
     t->run.command = trace_name(t, command);
     t->run.version = trace_name(t, FUSEBOX_VERSION);
     t->run.date = trace_name(t, date);
+    t->run.commit = trace_name(t, version_commit());
+    t->run.build = trace_name(t, version_build());
+    clocks_of_processor(clocks);
+    t->run.host_clocks = trace_name(t, clocks);
+    clocks_of_gpu(device, driver, clocks);
+    t->run.driver = trace_name(t, driver);
+    t->run.device_clocks = trace_name(t, clocks);
 }
 
 static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
@@ -252,7 +260,8 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->engine = trace_name(t, run->engine ? run->engine : "");
     to->window = trace_name(t, run->window);
     to->measured.note = NULL; // of the start, where it has been said
-    set_provenance(t);
+    set_provenance(c->device, t);
+    trace_set_settings(t, run->settings, run->settings_count);
     to->device_count = 1;
     to->first_step = -1;
     to->threads = c->device->threads;

@@ -8,11 +8,13 @@
 /* Structs are copied as they are, but for their texts, in whose places the numbers of names stand: all texts
  * of a run and of an event must be listed. */
 static const size_t run_texts[] = {
-    offsetof(TraceRun, source_note),   offsetof(TraceRun, device),  offsetof(TraceRun, library),
-    offsetof(TraceRun, host),          offsetof(TraceRun, model),   offsetof(TraceRun, dtype),
-    offsetof(TraceRun, program),       offsetof(TraceRun, step),    offsetof(TraceRun, window),
-    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine),  offsetof(TraceRun, unit),
-    offsetof(TraceRun, command),       offsetof(TraceRun, version), offsetof(TraceRun, date)};
+    offsetof(TraceRun, source_note),   offsetof(TraceRun, device),     offsetof(TraceRun, library),
+    offsetof(TraceRun, host),          offsetof(TraceRun, model),      offsetof(TraceRun, dtype),
+    offsetof(TraceRun, program),       offsetof(TraceRun, step),       offsetof(TraceRun, window),
+    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine),     offsetof(TraceRun, unit),
+    offsetof(TraceRun, command),       offsetof(TraceRun, version),    offsetof(TraceRun, date),
+    offsetof(TraceRun, commit),        offsetof(TraceRun, build),      offsetof(TraceRun, driver),
+    offsetof(TraceRun, device_clocks), offsetof(TraceRun, host_clocks)};
 static const size_t event_texts[] = {offsetof(TraceEvent, name),   offsetof(TraceEvent, operation),
                                      offsetof(TraceEvent, call),   offsetof(TraceEvent, source),
                                      offsetof(TraceEvent, torch),  offsetof(TraceEvent, shapes),
@@ -187,6 +189,8 @@ static bool get_all(Unpack *u) {
     TraceRun *run = &u->trace->run;
     *run = head.run;
     run->step_ms = run->traced_ms = run->reader_ms = run->step_tokens = run->traced_tokens = NULL;
+    run->settings = NULL; // rank 0 has them
+    run->settings_count = 0;
     return get_times(u, &head.run);
 }
 

@@ -11,7 +11,8 @@ static TraceSource source_of(const char *name) {
 }
 
 /* What is known of the run, but for what is the rank's own: where it ran and how much each step was. */
-static void tell_run(const Bundle *b, const BundlePath *path, const RankEvents *rank, TraceRun *run) {
+static void tell_run(const Bundle *b, const BundlePath *path, const RankEvents *rank) {
+    TraceRun *run = &rank->trace->run;
     const TraceRun own = *run;
     *run = b->run;
     run->source = source_of(path->source);
@@ -29,6 +30,8 @@ static void tell_run(const Bundle *b, const BundlePath *path, const RankEvents *
     run->traced_tokens = own.traced_tokens;
     run->traced_count = own.traced_count;
     run->step_count = own.step_count;
+    memory_free(own.settings);
+    trace_set_settings(rank->trace, b->run.settings, b->run.settings_count);
 }
 
 Status bundle_trace(const Bundle *b, int64_t index, BundleTrace *made) {
@@ -41,7 +44,7 @@ Status bundle_trace(const Bundle *b, int64_t index, BundleTrace *made) {
                     path->label, b->run.version && *b->run.version ? b->run.version : "an older fusebox");
     for (int64_t i = 0; i < path->recorded_count; i++) {
         RankEvents *rank = &path->recorded[i];
-        tell_run(b, path, rank, &rank->trace->run);
+        tell_run(b, path, rank);
         TRY(trace_finish(rank->trace));
     }
     made->others = memory_array((size_t)path->recorded_count, sizeof *made->others);

@@ -3,6 +3,7 @@
 #include "base/gzip.h"
 #include "base/memory.h"
 #include "report/kernel_name.h"
+#include "report/provenance.h"
 #include "report/spans.h"
 #include "report/collectives.h"
 
@@ -15,7 +16,7 @@
 enum { HOST = 1, DEVICE = 2, IDS = 2 };
 
 static int process_of(int base, const TraceRun *run) {
-    return base + IDS * run->rank;
+    return base + IDS * (int)run->rank;
 }
 
 /* Tracks of a stream: the operations, and below them what ran; of each as many lanes as overlap. */
@@ -68,7 +69,7 @@ static void name_track(JsonWriter *w, const char *what, int process, int64_t tra
 static void name_process(JsonWriter *w, const Trace *t, const char *what, int base, const char *name) {
     char text[320];
     if (t->run.ranks > 1)
-        snprintf(text, sizeof text, "rank %d, %s: %s", t->run.rank, what, name);
+        snprintf(text, sizeof text, "rank %" PRId64 ", %s: %s", t->run.rank, what, name);
     else
         snprintf(text, sizeof text, "%s: %s", what, name);
     name_track(w, "process_name", process_of(base, &t->run), 0, text);
@@ -248,16 +249,13 @@ static void write_speed(JsonWriter *w, const Trace *t) {
 /* ---- the file ---- */
 
 static void write_about(JsonWriter *w, const TraceRun *r) {
+    Table all = table_provenance(r);
     json_member_open(w, "otherData", '{');
-    json_member_text(w, "program", r->program);
-    json_member_text(w, "model", r->model);
-    json_member_text(w, "dtype", r->dtype);
-    json_member_text(w, "device", r->device);
-    json_member_text(w, "library", r->library);
+    for (int64_t i = 0; i < all.rows; i++)
+        json_member_text(w, all.cells[2 * i].text, all.cells[2 * i + 1].text);
+    table_free(&all);
     json_member_text(w, "source", source_name(r->source));
     json_member_text(w, "window", r->window);
-    json_member_integer(w, "batch", r->batch);
-    json_member_integer(w, "seq", r->seq);
     json_write_close(w, '}');
 }
 

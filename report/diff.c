@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "base/stats.h"
+#include "report/provenance.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -260,33 +261,6 @@ static void print_shared(const char *when, const DiffSide *side, const BundlePat
     }
 }
 
-/* Of two configurations, what is compared is not one thing before and after. */
-static void print_differences(const TraceRun *a, const TraceRun *b, FILE *file) {
-    const struct {
-        const char *name, *before, *after;
-    } texts[] = {{"program", a->program, b->program}, {"model", a->model, b->model},
-                 {"precision", a->dtype, b->dtype},   {"device", a->device, b->device},
-                 {"library", a->library, b->library}, {"processor", a->host, b->host},
-                 {"version", a->version, b->version}, {"command", a->command, b->command}};
-    const struct {
-        const char *name;
-        int64_t before, after;
-    } counts[] = {{"batch", a->batch, b->batch},
-                  {"seq", a->seq, b->seq},
-                  {"accum", a->accum, b->accum},
-                  {"layers", a->layers, b->layers},
-                  {"heads", a->heads, b->heads},
-                  {"width", a->width, b->width},
-                  {"parameters", a->parameters, b->parameters}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].before && texts[i].after && strcmp(texts[i].before, texts[i].after) != 0)
-            fprintf(file, "DIFFERENT %s: %s, then %s\n", texts[i].name, texts[i].before, texts[i].after);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (counts[i].before != counts[i].after)
-            fprintf(file, "DIFFERENT %s: %" PRId64 ", then %" PRId64 "\n", counts[i].name, counts[i].before,
-                    counts[i].after);
-}
-
 static const BundlePath *partner(const Bundle *before, const Bundle *after, const BundlePath *path) {
     const BundlePath *other = path_like(after, path);
     bool named = other && strcmp(other->label, path->label) == 0;
@@ -300,7 +274,7 @@ Status diff_bundles(const DiffSide sides[2], const DiffLimit *limits, int limit_
     *exceeded = 0;
     bool *known = memory_array((size_t)limit_count + 1, sizeof *known);
     print_head(sides, file);
-    print_differences(&before->run, &after->run, file);
+    provenance_print_differences(&before->run, &after->run, file);
     for (int64_t i = 0; i < before->paths_count; i++) {
         const BundlePath *a = &before->paths[i], *b = partner(before, after, a);
         if (!b) {

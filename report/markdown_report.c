@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/stats.h"
 #include "report/anatomy.h"
+#include "report/provenance.h"
 #include "report/table.h"
 
 #include <inttypes.h>
@@ -223,4 +224,8 @@ void markdown_report_print(const Bundle *b, FILE *file) {
             fprintf(file, "- %s %s: %s: %s\n", finding->passed ? "passed" : "**FAILED**", b->paths[i].label,
                     finding->name, finding->detail);
         }
+    fprintf(file, "\n");
+    Table provenance = table_provenance(&b->run);
+    table_print_markdown(&provenance, &(TableView){.full_names = true}, file);
+    table_free(&provenance);
 }

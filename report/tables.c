@@ -1,4 +1,5 @@
 #include "report/tables_internal.h"
+#include "report/provenance.h"
 #include "report/tables.h"
 
 #include <string.h>
@@ -36,6 +37,7 @@ void tables_make(const Figures *f, unsigned names, Tables *all) {
     *next++ = table_timeline(t);
     *next++ = table_tensors(t);
     *next++ = table_sources(t);
+    *next++ = table_provenance(&t->run);
     if (has_latency(t)) *next++ = table_latency(f, names);
     all->count = (int)(next - all->tables);
 }

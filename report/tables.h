@@ -12,7 +12,7 @@ enum { TABLES_MOST = 24 };
 
 /* In the order of the report; `key` says which one it is: "operations", "operators", "overview", "model",
  * "device", "perf", "categories", "work", "kernels", "copies", "ranges", "user_defined", "distribution",
- * "memory", "memory_timeline", "tensors", "sources"; by PyTorch's names "operations_by_shape", where there
+ * "memory", "memory_timeline", "tensors", "sources", "provenance"; by PyTorch's names "operations_by_shape", where there
  * are ranks "communication", "latency" where that is known, and "validation" after one. Of a trace without
  * events only "device" and "perf". */
 typedef struct {

@@ -114,10 +114,10 @@ Table table_communication(const Trace *t) {
     collectives_free(&all);
     table_note(
         &table,
-        "%d ranks, by %s. Time and waiting (for the rank that comes last) are a rank's, in the mean; "
+        "%lld ranks, by %s. Time and waiting (for the rank that comes last) are a rank's, in the mean; "
         "bus bandwidth (nccl-tests' definition) is what each has to send over the time from the "
         "last rank's coming to the end; of what each begins by itself (scatter, spread) over its own time",
-        r->ranks, r->engine);
+        (long long)r->ranks, r->engine);
     if (r->measured.link > 0)
         table_note(&table, "the link's limit, measured here with large collectives: %.4g GB/s",
                    1e-9 * r->measured.link);

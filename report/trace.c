@@ -39,7 +39,12 @@ Trace *trace_open(void) {
                         .engine = "",
                         .command = "",
                         .version = "",
-                        .date = ""};
+                        .date = "",
+                        .commit = "",
+                        .build = "",
+                        .driver = "",
+                        .device_clocks = "",
+                        .host_clocks = ""};
     return t;
 }
 
@@ -54,6 +59,7 @@ void trace_close(Trace *t) {
     memory_free(t->memory);
     memory_free(t->tensors);
     memory_free(t->findings);
+    memory_free(t->run.settings);
     memory_free(t->run.step_ms);
     memory_free(t->run.reader_ms);
     memory_free(t->run.traced_ms);
@@ -170,6 +176,13 @@ void trace_set_tokens(Trace *trace, const double *step_tokens, const double *tra
     TraceRun *run = &trace->run;
     copy_times(&run->step_tokens, step_tokens, run->step_count);
     copy_times(&run->traced_tokens, traced_tokens, run->traced_count);
+}
+
+void trace_set_settings(Trace *trace, char *const *settings, int64_t count) {
+    TraceRun *run = &trace->run;
+    run->settings = memory_array((size_t)count + 1, sizeof *run->settings);
+    run->settings_count = count;
+    for (int64_t i = 0; i < count; i++) run->settings[i] = (char *)(uintptr_t)trace_name(trace, settings[i]);
 }
 
 const Peaks *trace_limits(const TraceRun *run) {

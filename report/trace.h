@@ -157,7 +157,12 @@ typedef struct {
     bool apart;              // the device rested before each primitive: a step's length means nothing
     const char *device, *library, *host;
     const char *command, *version, *date; // as it was started, of fusebox, and of the report in UTC
-    int32_t device_count, threads;
+    const char *commit, *build;           // version.h
+    const char *driver, *device_clocks, *host_clocks; // right after the recorded steps (profile/clocks.h); ""
+    char **settings; // (settings_count) all options that may change a figure: "dtype=auto"; a trace's own
+    int64_t settings_count;
+    int32_t device_count;
+    int64_t threads;                          // on the CPU
     Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known
     const char *model, *dtype, *program;      // "train" or "infer"
     const char *step;                         // what a step is: "decoding step"; "": of training, or a pass
@@ -182,7 +187,7 @@ typedef struct {
     int64_t dropped;     // records
     double counters[4]; // cycles, instructions, cache misses, branch misses of the recorded steps; -1 unknown
     const char *counters_note; // why one is unknown; ""
-    int32_t rank, ranks;       // whose it is, of how many: 0 of 1
+    int64_t rank, ranks;       // whose it is, of how many: 0 of 1
     const char *engine;        // that moves what the ranks exchange: "NCCL 2.28.9"; "": one rank
     int64_t origin;            // ns of the host's clock at which the events' times are 0
     double clock_ahead;        // of another rank: what was taken off to be on rank 0's clock; ns
@@ -228,6 +233,9 @@ void trace_set_times(Trace *trace, const double *step_ms, const double *reader_m
                      const double *traced_ms, int64_t traced); // copies; reader_ms may be NULL
 /* How many tokens each of those steps had, `steps` and `traced` of them; copies. */
 void trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens);
+
+/* Keeps copies of the texts. */
+void trace_set_settings(Trace *trace, char *const *settings, int64_t count);
 
 /* The limits that shares are of: those that were measured, else the data sheet's; and those that nothing
  * passes: the data sheet's, since what was measured is less than the machine can do, else those that were

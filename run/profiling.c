@@ -122,6 +122,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .cores = cores_read(),
                      .graphs = ctx->graphs};
     const CollectorOptions collector = collector_options(options);
+    if (options->set) p->facts.settings = profiling_options_settings(options->set, &p->facts.settings_count);
     Status status = profiling_options_window(options, &p->window);
     if (!status) status = profiling_options_folder(options);
     if (!status) p->collector = collector_open(ctx->device, &collector);
@@ -147,6 +148,7 @@ void profiling_close(Profiling *p) {
     trace_close(p->reported);
     memory_free(p->validations);
     collector_close(p->collector);
+    profiling_options_settings_free(p->facts.settings, p->facts.settings_count);
     free_times(&p->traced);
     free_times(&p->timed);
     memory_free(p);

@@ -1,10 +1,13 @@
 #include "run/profiling_options.h"
 
 #include "base/directories.h"
+#include "base/memory.h"
 #include "report/tables.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +16,45 @@ void profiling_options_resolve(const OptionSet *set, ProfilingOptions *o) {
     for (size_t i = 0; i < sizeof of_tables / sizeof *of_tables && !options_given(set, "report"); i++)
         if (options_given(set, of_tables[i])) o->report = REPORT_TABLES;
     if (o->sweep && !*o->window) o->window = "2,0,1,5,1";
+    o->set = set;
+}
+
+static bool is_setting(const char *name) {
+    static const char *const others[] = {
+        "profile",     "profile-out",  "profile-trace", "profile-name", "report", "sort",      "limit",
+        "unit",        "full-names",   "torch-compat",  "quiet",        "out",    "log",       "log-rank",
+        "tensorboard", "print-config", "json",          "output",       "sweep",  "hash-trace"};
+    size_t i = 0, count = sizeof others / sizeof *others;
+    while (i < count && strcmp(name, others[i]) != 0) i++;
+    return i == count;
+}
+
+static char *setting(const char *name, json_t *value) {
+    enum { VALUE_BYTES = 200, SETTING_BYTES = 320 };
+    char text[SETTING_BYTES];
+    char *number = json_is_string(value)
+                       ? NULL
+                       : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+    snprintf(text, sizeof text, "%.100s=%.*s", name, VALUE_BYTES, number ? number : json_string_value(value));
+    free(number);
+    return memory_text(text);
+}
+
+char **profiling_options_settings(const OptionSet *set, int64_t *count) {
+    char *text = options_json(set, false);
+    json_t *root = json_loads(text, 0, NULL), *value;
+    char **settings = memory_array(json_object_size(root) + 1, sizeof *settings);
+    const char *name;
+    *count = 0;
+    json_object_foreach(root, name, value) if (is_setting(name)) settings[(*count)++] = setting(name, value);
+    json_decref(root);
+    memory_free(text);
+    return settings;
+}
+
+void profiling_options_settings_free(char **settings, int64_t count) {
+    for (int64_t i = 0; i < count; i++) memory_free(settings[i]);
+    memory_free(settings);
 }
 
 Status profiling_options_window(const ProfilingOptions *o, Window *window) {

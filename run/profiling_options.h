@@ -8,6 +8,8 @@
 typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
 
 typedef struct {
+    const OptionSet
+        *set;           // of the program, all of which a profile tells; NULL before profiling_options_resolve
     const char *window; // for window_parse; "": no profile
     const char *out;    // folder for the report's files; "": none
     const char *trace;  // name of the trace file there; "": of the model and its sizes
@@ -30,6 +32,11 @@ typedef struct {
 
 /* --sweep alone profiles a short window; who says how tables are to look wants to see them. */
 void profiling_options_resolve(const OptionSet *set, ProfilingOptions *options);
+
+/* What the options are, "dtype=auto" each, but for those that change only what is shown or where it goes: the caller
+ * frees the list and its texts. Values are cut at 200 bytes. */
+char **profiling_options_settings(const OptionSet *set, int64_t *count);
+void profiling_options_settings_free(char **settings, int64_t count);
 
 /* The steps that the options name. */
 CHECKED Status profiling_options_window(const ProfilingOptions *options, Window *window);

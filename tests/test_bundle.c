@@ -614,15 +614,24 @@ static void different_configurations_are_said(void **state) {
     char *text = NULL;
     size_t length = 0;
     int exceeded;
-    run.batch = 4;
+    char *settings[2][3] = {{"fused=1", "beta1=0.9", "older=1"}, {"fused=0", "beta1=0.9"}};
+    run.batch = 4, run.threads = 2, run.commit = "abc", run.host_clocks = "2.0 GHz";
+    run.settings = settings[0], run.settings_count = 3;
     make_one(&ones[0], &run, 100, 0);
-    run.batch = 8;
+    run.batch = 8, run.threads = 1, run.commit = "abd", run.host_clocks = "2.1 GHz";
+    run.settings = settings[1], run.settings_count = 2;
     make_one(&ones[1], &run, 100, 0);
     const DiffSide sides[2] = {{&ones[0].bundle, 1}, {&ones[1].bundle, 1}};
     FILE *file = open_memstream(&text, &length);
     expect_ok(diff_bundles(sides, NULL, 0, file, &exceeded));
     fclose(file);
     assert_non_null(strstr(text, "DIFFERENT batch: 4, then 8\n"));
+    assert_non_null(strstr(text, "DIFFERENT threads: 2, then 1\n"));
+    assert_non_null(strstr(text, "DIFFERENT commit: abc, then abd\n"));
+    assert_non_null(strstr(text, "DIFFERENT --fused: 1, then 0\n"));
+    assert_null(strstr(text, "beta1"));
+    assert_null(strstr(text, "older"));
+    assert_null(strstr(text, "clocks"));
     assert_null(strstr(text, "DIFFERENT model"));
     free(text);
 }

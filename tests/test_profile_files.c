@@ -1,6 +1,7 @@
 /* Profiles as their users make them: the programs run, and what they leave is read. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/version.h"
 #include "report/bundle_schema.h"
 #include "tests/support/program.h"
 
@@ -25,6 +26,12 @@ static json_t *json_in(const char *folder, const char *name) {
 
 /* ---- a run's files ---- */
 
+static void expect_setting(const TraceRun *run, const char *setting) {
+    for (int64_t i = 0; i < run->settings_count; i++)
+        if (strcmp(run->settings[i], setting) == 0) return;
+    fail_msg("the profile does not say %s", setting);
+}
+
 static void train_leaves_its_files(void **state) {
     program_succeeds(*state, "train " TINY " " SHORT " --dtype=fp32 --peaks --profile-out=made/here -q");
     Bundle bundle = bundle_in(*state, "made/here/profiling_stats.json");
@@ -33,6 +40,11 @@ static void train_leaves_its_files(void **state) {
     assert_string_equal(path->label, "fused");
     expect_text(bundle.run.command, "--profile-out=made/here");
     assert_true(strncmp(bundle.run.version, "fusebox ", 8) == 0 && strncmp(bundle.run.date, "20", 2) == 0);
+    assert_string_equal(bundle.run.commit, version_commit());
+    assert_non_null(strstr(bundle.run.build, "-march="));
+    assert_true(bundle.run.threads > 0 && *bundle.run.host && strstr(bundle.run.host_clocks, " processors"));
+    expect_setting(&bundle.run, "dtype=fp32");     // given
+    expect_setting(&bundle.run, "recompute=none"); // a default
     assert_true(path->step.ns > 0 && path->peak_bytes > 0 && path->step.launches > 0 &&
                 path->rows[0].work.flops > 0);
     assert_int_equal(path->step.tokens, 64);
@@ -44,6 +56,9 @@ static void train_leaves_its_files(void **state) {
     expect_same_file(*state, "made/here/profile.html", "again.html");
     program_succeeds(*state, "grep -q -- --profile-out=made/here made/here/kernel_analysis_report.md");
     assert_true(path_exists(inside(*state, "made/here/tables/operations.csv")));
+    program_succeeds(*state, "grep -qxF -- --dtype,fp32 made/here/tables/provenance.csv");
+    program_succeeds(*state, "grep -qF -- '| --dtype | fp32 |' made/here/kernel_analysis_report.md");
+    program_succeeds(*state, "grep -qF -- '\"--dtype\":\"fp32\"' made/here/*_trace_*.json");
     program_succeeds(
         *state, "test $(ls made/here/tables/*.csv | wc -l) = $(grep -c '^### ' made/here/tables/all.md)");
 }

@@ -298,6 +298,7 @@ static Status cuda_describe(CudaDevice *device) {
     cudaDeviceProp properties;
     CUDA_TRY(cudaGetDeviceProperties(&properties, device->index));
     snprintf(device->base.name, sizeof device->base.name, "%.127s", properties.name);
+    CUDA_TRY(cudaDeviceGetPCIBusId(device->base.bus, sizeof device->base.bus, device->index));
     device->base.memory = properties.totalGlobalMem;
     device->multiprocessors = properties.multiProcessorCount;
     device->capability = 10 * properties.major + properties.minor;

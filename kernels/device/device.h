@@ -31,6 +31,7 @@ struct Device {
     Backend backend;
     char name[128];   // "NVIDIA H200", "AMD EPYC 9B45, 2 threads"
     char library[96]; // the matrix library: "cuBLASLt 13.1.0", "OpenBLAS 0.3.21 (SkylakeX)"
+    char bus[32];     // of a GPU: where it is, "00000000:0F:00.0"; "" on the CPU
     size_t memory;    // total bytes
     int threads;      // threads per parallel region on the CPU; 0 on a GPU
     /* Kernels launched so far (a library's product counts as one); on the CPU, primitives. */
