@@ -55,102 +55,104 @@ static Status number(const char *name, long least, long most, int *value) {
     return OK;
 }
 
-/* ---- what tells one run from another ---- */
-
-Status identity_random(uint64_t *token) {
-    if (getrandom(token, sizeof *token, 0) == sizeof *token) return OK;
-    return fail(ERROR_DEVICE, "no random numbers for the run's token: %s", strerror(errno));
-}
-
-/* FNV-1a (Fowler, Noll, Vo). */
-static uint64_t hash_text(uint64_t hash, const char *text) {
-    for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return (hash ^ 0xff) * 0x100000001b3u; // between one text and the next
-}
-
-/* ---- who started it ---- */
-
+/* The variables that a launcher sets. */
 typedef struct {
     const char *name, *rank;
-    const char *with; // it has started this process only where that is set, too
+    const char *with; // set too if this launcher has started the process
     const char *size, *local;
-    const char *here;               // how many ranks are on this host
-    const char *run, *part, *again; // what tells one run from another
-} Starter;
+    const char *here;                  // the number of ranks on this host
+    const char *run, *part, *restarts; // differ between runs, not between a run's ranks
+} Launcher;
 
-enum { TORCHRUN, OPEN_MPI, PMI, SLURM, STARTERS };
+enum { TORCHRUN, OPEN_MPI, PMI, SLURM, LAUNCHERS };
 
-static const Starter starters[STARTERS] = {
+static const Launcher launchers[LAUNCHERS] = {
     {"torchrun", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
      "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, NULL, NULL},
-    /* Slurm says PMI_RANK, too, but not the local one. */
+    /* Slurm sets PMI_RANK too, but no local rank of PMI's. */
     {"PMI", "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL,
      NULL},
-    /* A batch script itself is told of all tasks of its job, and is none of them: it is in no step. */
+    /* A batch script has SLURM_PROCID too, but is in no step. */
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
      "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
 };
 
-static Status read_rank(const Starter *s, Identity *identity) {
-    TRY(number(s->size, 1, RANKS_MOST, &identity->size));
-    TRY(number(s->rank, 0, RANKS_MOST, &identity->rank));
-    if (identity->rank >= identity->size)
-        return fail(ERROR_USAGE, "%s=%d, but %s=%d: ranks are numbered from 0", s->rank, identity->rank,
-                    s->size, identity->size);
-    return number(s->local, 0, RANKS_MOST, &identity->local_rank);
-}
+/* ---- token and port ---- */
 
-/* What differs from run to run, but not from rank to rank; and what the user may say. */
-static uint64_t token_of(const Starter *s) {
-    const char *const names[] = {s->run, s->part, s->again, "FUSEBOX_TOKEN"};
-    uint64_t hash = hash_text(0xcbf29ce484222325u, s->name);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        hash = hash_text(hash, names[i] ? variable(names[i]) : NULL);
+/* FNV-1a (Fowler, Noll, Vo) of the names' values. */
+static uint64_t hash_of(const char *const *names, size_t count) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < count; i++) {
+        const char *text = names[i] ? getenv(names[i]) : NULL;
+        for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+        hash = (hash ^ 0xff) * 0x100000001b3u; // between one text and the next
+    }
     return hash;
 }
 
-static Status read_host(const Starter *s, bool here, Identity *identity) {
-    const char *list = variable("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST",
-               *loopback = identity->mpi ? "127.0.0.1" : "@fusebox",
-               *master = here ? loopback : variable("MASTER_ADDR");
-    if (s == &starters[TORCHRUN] && !variable("MASTER_ADDR"))
-        return fail(ERROR_USAGE, "MASTER_ADDR is not set");
+static void set_token(Identity *identity, uint64_t token) {
+    identity->token = token;
+    if (!identity->port) identity->port = FIRST_PORT + (int)(token % PORTS);
+}
+
+Status identity_draw_token(Identity *identity) {
+    uint64_t token;
+    if (getrandom(&token, sizeof token, 0) != sizeof token)
+        return fail(ERROR_DEVICE, "no random numbers for the run's token: %s", strerror(errno));
+    set_token(identity, token);
+    return OK;
+}
+
+/* ---- a launcher's rank ---- */
+
+static Status read_rank(const Launcher *l, Identity *identity) {
+    TRY(number(l->size, 1, RANKS_MOST, &identity->size));
+    TRY(number(l->rank, 0, RANKS_MOST, &identity->rank));
+    if (identity->rank >= identity->size)
+        return fail(ERROR_USAGE, "%s=%d, but %s=%d: ranks are numbered from 0", l->rank, identity->rank,
+                    l->size, identity->size);
+    return number(l->local, 0, RANKS_MOST, &identity->local_rank);
+}
+
+static Status read_host(const Launcher *l, Identity *identity) {
+    const char *here = variable(l->here), *master = variable("MASTER_ADDR"),
+               *list = variable("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+    if (l == &launchers[TORCHRUN] && !master) return fail(ERROR_USAGE, "MASTER_ADDR is not set");
+    if (here && strcmp(here, variable(l->size)) == 0) master = HOST_HERE;
     if (master && strlen(master) >= sizeof identity->host)
         return fail(ERROR_USAGE, "MASTER_ADDR=%s: this is too long for a host's name", master);
     if (master) snprintf(identity->host, sizeof identity->host, "%s", master);
-    if (master || s != &starters[SLURM]) return OK;
+    if (master || l != &launchers[SLURM]) return OK;
     if (!variable(list)) return fail(ERROR_USAGE, "%s is not set", list);
     return fail_at(nodelist_first(variable(list), identity->host), "%s", list);
 }
 
-/* Without MASTER_PORT a port follows from the token, or is any that is free. */
-static Status read_port(const Starter *s, Identity *identity) {
-    const bool torchrun = s == &starters[TORCHRUN];
-    identity->port = identity->mpi ? 0 : FIRST_PORT + (int)(identity->token % PORTS);
-    if (torchrun || variable("MASTER_PORT")) TRY(number("MASTER_PORT", 1, PORT_MOST, &identity->port));
-    identity->port += torchrun; // torchrun itself listens on MASTER_PORT
-    return identity->port <= PORT_MOST
-               ? OK
-               : fail(ERROR_USAGE, "MASTER_PORT=%d: the port above it is needed", PORT_MOST);
+static Status read_port(const Launcher *l, Identity *identity) {
+    const bool next = l == &launchers[TORCHRUN];
+    if (next || variable("MASTER_PORT")) TRY(number("MASTER_PORT", 1, PORT_MOST, &identity->port));
+    identity->port += next;
+    if (identity->port <= PORT_MOST) return OK;
+    return fail(ERROR_USAGE, "MASTER_PORT=%d: the port above it is needed", PORT_MOST);
 }
 
-static Status read_starter(const Starter *s, Identity *identity) {
-    TRY(read_rank(s, identity));
-    const bool here = variable(s->here) && strcmp(variable(s->here), variable(s->size)) == 0;
-    identity->starter = s->name;
-    identity->mpi = s == &starters[OPEN_MPI] || s == &starters[PMI];
-    identity->token = token_of(s);
-    TRY(read_host(s, here, identity));
-    return read_port(s, identity);
+static Status read_launcher(const Launcher *l, Identity *identity) {
+    const char *const names[] = {l->run, l->part, l->restarts, "FUSEBOX_TOKEN"};
+    identity->starter = l->name;
+    identity->mpi = l == &launchers[OPEN_MPI] || l == &launchers[PMI];
+    TRY(read_rank(l, identity));
+    TRY(read_host(l, identity));
+    TRY(read_port(l, identity));
+    if (!identity->mpi) set_token(identity, hash_of(names, sizeof names / sizeof *names));
+    return OK;
 }
 
 Status identity_read(Identity *identity) {
-    *identity = (Identity){.size = 1, .listener = -1};
-    for (const Starter *s = starters; s < starters + STARTERS; s++)
-        if (variable(s->rank) && variable(s->with))
-            return fail_at(read_starter(s, identity), "%s is set, as by %s", s->rank, s->name);
+    *identity = (Identity){.size = 1};
+    for (const Launcher *l = launchers; l < launchers + LAUNCHERS; l++)
+        if (variable(l->rank) && variable(l->with))
+            return fail_at(read_launcher(l, identity), "%s is set, as by %s", l->rank, l->name);
     if (variable("PMIX_RANK"))
         return fail(
             ERROR_USAGE,

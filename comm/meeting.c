@@ -1,170 +1,175 @@
-/* Rank 0's part of a meeting: it listens, the others say who they are, and it sees whether they mean the same
- * run. */
+/* How ranks meet: rank 0 listens, the others connect and say who they are. */
 #include "comm/rendezvous_internal.h"
 
 #include "comm/wire.h"
 #include "kernels/device/device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { HELLO_SECONDS = 2, ANSWER_SECONDS = 5, TELLING_SECONDS = 2 };
+enum { HELLO_SECONDS = 2, ANSWER_SECONDS = 3, TELLING_SECONDS = 2, PAUSE_MS = 100 };
 
-/* ---- facts ---- */
-
-static const char *next_line(const char *line) {
-    line += strcspn(line, "\n");
-    return line + (*line == '\n');
-}
-
-/* What `theirs` lacks of `mine`, or has otherwise. */
-static Status facts_lacking(const char *mine, const char *theirs, const char *me, const char *them) {
-    for (const char *line = mine; *line; line = next_line(line)) {
-        const int key = (int)strcspn(line, "=\n"), length = (int)strcspn(line, "\n");
-        const char *other = theirs;
-        while (*other && strncmp(other, line, (size_t)key + 1) != 0) other = next_line(other);
-        const int there = (int)strcspn(other, "\n");
-        if (!*other)
-            return fail(ERROR_USAGE, "%s has %.*s, and %s has no %.*s", me, length, line, them, key, line);
-        if (length != there || strncmp(line, other, (size_t)length) != 0)
-            return fail(ERROR_USAGE, "%s has %.*s, and %s has %.*s: all ranks need the same", me, length,
-                        line, them, there, other);
+void other_close(Other *o) {
+    for (int i = 0; i < CONNECTIONS; i++) {
+        if (o->connections[i] >= 0) close(o->connections[i]);
+        o->connections[i] = -1;
     }
-    return OK;
 }
 
-/* ---- newcomers ---- */
+/* ---- the other ranks ---- */
+
+/* Makes one of the two connections. ERROR_DEVICE if another port, or a later attempt, may succeed. */
+static Status join_by(Link *l, int connection, const char *host, int port, const Hello *mine, double until) {
+    const double soon = fmin(device_clock() + ANSWER_SECONDS, until);
+    int *opened = &l->others->connections[connection];
+    Hello hello = *mine, answer;
+    hello.connection = connection;
+    TRY(wire_connect(host, port, soon, opened));
+    if (!wire_send(*opened, &hello, sizeof hello, soon) ||
+        !wire_receive(*opened, &answer, sizeof answer, soon) ||
+        memcmp(answer.magic, mine->magic, MAGIC_BYTES) != 0)
+        return fail(ERROR_DEVICE, "what listens there does not answer as a rank of this version does");
+    if (answer.token != mine->token) return fail(ERROR_DEVICE, "what answers there belongs to another run");
+    snprintf(l->base.hosts[0], RANK_HOST, "%.*s", RANK_HOST - 1, answer.host);
+    l->told = answer.verdict.code != 0;
+    return l->told ? verdict_status(answer.verdict) : OK;
+}
+
+static Status join_at(Link *l, const Identity *identity, int port, const Hello *mine, double until) {
+    Status status = OK;
+    for (int c = 0; c < CONNECTIONS && !status; c++)
+        status = join_by(l, c, identity->host, port, mine, until);
+    if (status) other_close(l->others);
+    return status;
+}
+
+/* Tries the ports in turn, again and again. Of several errors, reports the first port's. */
+Status meeting_join(Link *l, const Identity *identity, const Hello *mine, double seconds) {
+    const double until = device_clock() + seconds;
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    Status first = OK;
+    for (int i = 0; device_clock() < until; i = (i + 1) % RENDEZVOUS_PORTS) {
+        Status status = join_at(l, identity, identity->port + i, mine, until);
+        const bool again = status_code(status) == ERROR_DEVICE && !l->told;
+        if (i == 0 || !again) {
+            status_free(first);
+            first = status;
+        } else {
+            status_free(status);
+        }
+        if (!again) return first;
+        if (i == RENDEZVOUS_PORTS - 1) (void)nanosleep(&pause, NULL);
+    }
+    return fail_at(first, "rank %d on %s has found no rank 0 of this run on %s for %.0f s: port %d",
+                   l->base.rank, mine->host, identity->host, seconds, identity->port);
+}
+
+/* ---- rank 0 ---- */
 
 typedef struct {
     Link *link;
     const Hello *mine;
-    int listener, port;
-    int missing; // ranks that have not come yet
+    int missing; // connections that have not come yet
     int foreign; // connections that were refused
-    int told;    // ranks that know what is wrong, once something is
-    double until;
     Status wrong;
 } Meeting;
 
-/* Whether a hello is right. */
 static Status examine(const Meeting *m, const Hello *hello) {
-    char who[128];
     const Rendezvous *r = &m->link->base;
     if (hello->size != r->size)
         return fail(ERROR_USAGE, "rank %d on %s says that there are %d ranks, rank 0 on %s says %d",
                     hello->rank, hello->host, hello->size, m->mine->host, r->size);
-    if (hello->rank < 1 || hello->rank >= r->size)
+    if (hello->rank < 1 || hello->rank >= r->size || hello->connection < 0 ||
+        hello->connection >= CONNECTIONS)
         return fail(ERROR_USAGE, "a process on %s says that it is rank %d of %d beside rank 0 on %s",
                     hello->host, hello->rank, hello->size, m->mine->host);
     const int before = m->link->others[hello->rank - 1].process;
     if (before && (before != hello->process || strcmp(r->hosts[hello->rank], hello->host) != 0))
         return fail(ERROR_USAGE, "two processes say that they are rank %d: %d on %s and %d on %s",
                     hello->rank, before, r->hosts[hello->rank], hello->process, hello->host);
-    snprintf(who, sizeof who, "rank %d on %s", hello->rank, hello->host);
-    TRY(facts_lacking(m->mine->facts, hello->facts, "rank 0", who));
-    return facts_lacking(hello->facts, m->mine->facts, who, "rank 0");
+    return OK;
 }
 
-static void answer(Meeting *m, Channel *c, Status wrong) {
-    const Beat beat = {.why = verdict_of(wrong)};
-    m->told += wrong && c->connection >= 0;
-    (void)channel_say(c, &m->link->head, wrong ? SAYS_VERDICT : SAYS_WELCOME, &beat, sizeof beat,
-                      device_clock() + ANSWER_SECONDS);
+/* Takes over a connection of this run. */
+static void seat(Meeting *m, const Hello *hello, int connection) {
+    Other *rank = &m->link->others[hello->rank - 1];
+    int *place = &rank->connections[hello->connection];
+    if (*place >= 0) close(*place); // the rank has given it up
+    m->missing -= *place < 0;
+    *place = connection;
+    rank->process = hello->process;
+    memcpy(m->link->base.hosts[hello->rank], hello->host, RANK_HOST);
 }
 
-/* Tells those that have come; those that come a little later are told then. */
-static void give_up(Meeting *m, Status wrong) {
-    m->wrong = wrong;
-    m->until = device_clock() + TELLING_SECONDS;
-    for (int i = 0; i < m->link->count; i++) answer(m, &m->link->others[i], wrong);
-}
-
-/* A hello of this run: the connection becomes its rank's. */
-static void seat(Meeting *m, Channel *newcomer) {
-    Link *l = m->link;
-    Hello hello;
-    memcpy(&hello, newcomer->body, sizeof hello);
-    hello.host[sizeof hello.host - 1] = hello.facts[sizeof hello.facts - 1] = 0;
-    Status wrong = m->wrong ? OK : examine(m, &hello);
-    if (wrong) give_up(m, wrong);
-    answer(m, newcomer, m->wrong);
-    if (m->wrong) {
-        channel_close(newcomer);
-        return;
-    }
-    Channel *rank = &l->others[hello.rank - 1];
-    m->missing -= rank->connection < 0;
-    channel_close(rank); // where there is one, it has been given up
-    rank->connection = newcomer->connection;
-    rank->process = hello.process;
-    memcpy(l->base.hosts[hello.rank], hello.host, sizeof hello.host);
-}
-
-/* One connection after another: whoever belongs here speaks at once. */
+/* Answers one connection. Once something is wrong, every rank that comes is told. */
 static void take_newcomer(Meeting *m, int connection) {
-    const Head *own = &m->link->head;
-    Channel newcomer = {.connection = connection, .sending = PTHREAD_MUTEX_INITIALIZER};
-    const bool spoke = channel_wait(&newcomer, own, device_clock() + HELLO_SECONDS);
-    if (spoke && newcomer.head.kind == SAYS_HELLO && newcomer.head.bytes == sizeof(Hello)) {
-        seat(m, &newcomer);
-        return;
+    Hello hello, answer = {.magic = MAGIC};
+    const bool ours = wire_receive(connection, &hello, sizeof hello, device_clock() + HELLO_SECONDS) &&
+                      memcmp(hello.magic, answer.magic, MAGIC_BYTES) == 0 && hello.token == m->mine->token;
+    if (ours) {
+        hello.host[RANK_HOST - 1] = 0;
+        if (!m->wrong) m->wrong = examine(m, &hello);
+        answer = *m->mine;
+        answer.verdict = verdict_of(m->wrong);
     }
-    Head other = *own; // says that this is another run, and not this one's token
-    other.token = 0;
-    m->foreign++;
-    if (newcomer.other_run) (void)wire_send(connection, &other, sizeof other, device_clock());
-    channel_close(&newcomer);
+    m->foreign += !ours;
+    if (wire_send(connection, &answer, sizeof answer, device_clock() + ANSWER_SECONDS) && ours && !m->wrong)
+        seat(m, &hello, connection);
+    else
+        close(connection);
 }
 
 /* "ranks 2, 3 and 5 more of 8 have not come" */
-static Status missing_ranks(const Meeting *m, double seconds) {
+static Status missing_ranks(const Meeting *m, int port, double seconds) {
     enum { NAMED = 4 };
     char names[128] = "", foreign[96] = "";
     size_t length = 0;
-    int named = 0;
-    for (const Channel *c = m->link->others; c < m->link->others + m->link->count && named < NAMED; c++)
-        if (c->connection < 0)
-            length +=
-                (size_t)snprintf(names + length, sizeof names - length, "%s%d", named++ ? ", " : "", c->rank);
-    if (m->missing > named)
-        snprintf(names + length, sizeof names - length, " and %d more", m->missing - named);
+    int count = 0;
+    for (const Other *o = m->link->others; o < m->link->others + m->link->count; o++)
+        if ((o->connections[EXCHANGE] < 0 || o->connections[WATCH] < 0) && count++ < NAMED)
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%d", count > 1 ? ", " : "",
+                                       o->rank);
+    if (count > NAMED) snprintf(names + length, sizeof names - length, " and %d more", count - NAMED);
     if (m->foreign)
         snprintf(foreign, sizeof foreign, "; %d connection%s not of this run came instead", m->foreign,
                  m->foreign == 1 ? "" : "s");
     return fail(ERROR_DEVICE, "rank 0 on %s, port %d, has waited %.0f s: rank%s %s of %d ha%s not come%s",
-                m->mine->host, m->port, seconds, named > 1 ? "s" : "", names, m->link->base.size,
-                named > 1 ? "ve" : "s", foreign);
+                m->mine->host, port, seconds, count > 1 ? "s" : "", names, m->link->base.size,
+                count > 1 ? "ve" : "s", foreign);
 }
 
-static Status listen_somewhere(const Identity *identity, Meeting *m) {
+static Status listen_somewhere(const Identity *identity, int *port, int *listener) {
     Status status = OK;
-    m->listener = identity->listener;
-    for (int i = 0; i < RENDEZVOUS_PORTS && m->listener < 0; i++) {
+    *listener = -1;
+    for (int i = 0; i < RENDEZVOUS_PORTS && *listener < 0; i++) {
         status_free(status);
-        m->port = identity->port + i;
-        status = wire_listen(identity->host, m->port, &m->listener);
+        *port = identity->port + i;
+        status = wire_listen(identity->host, *port, listener);
     }
     return fail_at(status, "rank 0: none of the ports %d to %d is free (MASTER_PORT sets the first)",
                    identity->port, identity->port + RENDEZVOUS_PORTS - 1);
 }
 
 Status meeting_host(Link *l, const Identity *identity, const Hello *mine, double seconds) {
-    Meeting m = {.link = l,
-                 .mine = mine,
-                 .port = identity->port,
-                 .missing = l->count,
-                 .until = device_clock() + seconds};
-    TRY(listen_somewhere(identity, &m));
-    while (m.wrong ? m.told < l->count : m.missing > 0) {
-        const int connection = wire_accept(m.listener, m.until);
+    Meeting m = {.link = l, .mine = mine, .missing = l->count * CONNECTIONS};
+    int port, listener;
+    double until = device_clock() + seconds;
+    TRY(listen_somewhere(identity, &port, &listener));
+    while (m.missing > 0) {
+        const bool right = !m.wrong;
+        const int connection = wire_accept(listener, until);
         if (connection >= 0)
             take_newcomer(&m, connection);
-        else if (m.wrong)
-            break;
+        else if (right)
+            m.wrong = missing_ranks(&m, port, seconds);
         else
-            give_up(&m, missing_ranks(&m, seconds));
+            break;
+        if (right && m.wrong) until = device_clock() + TELLING_SECONDS;
     }
-    close(m.listener);
+    close(listener);
+    if (m.wrong) pulse_part(l, SAYS_VERDICT, m.wrong);
     return m.wrong;
 }

@@ -1,8 +1,6 @@
 #define _GNU_SOURCE
 #include "comm/mpi_module.h"
 
-#include "comm/wire.h"
-
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,24 +64,15 @@ Status mpi_start(const MpiModule *mpi, int rank, int size, char name[MPI_MODULE_
 }
 
 Status mpi_meet(Identity *identity, const MpiModule **mpi) {
-    struct {
-        char host[HOST_TEXT];
-        int port;
-        uint64_t token;
-    } where = {.port = 0};
+    Identity first = *identity; // rank 0's
     char name[MPI_MODULE_NAME];
     TRY(mpi_load(mpi));
     TRY(mpi_start(*mpi, identity->rank, identity->size, name));
-    if (identity->rank == 0) {
-        TRY(identity_random(&where.token));
-        (void)gethostname(where.host, sizeof where.host - 1);
-        if (*identity->host) memcpy(where.host, identity->host, sizeof where.host);
-        TRY(wire_listen(where.host, identity->port, &identity->listener));
-        where.port = wire_port(identity->listener);
-    }
-    TRY(mpi_check(*mpi, (*mpi)->broadcast(&where, sizeof where, 0), "MPI_Bcast"));
-    memcpy(identity->host, where.host, sizeof where.host);
-    identity->port = where.port;
-    identity->token = where.token;
+    if (first.rank == 0) TRY(identity_draw_token(&first));
+    if (!*first.host) (void)gethostname(first.host, sizeof first.host - 1);
+    TRY(mpi_check(*mpi, (*mpi)->broadcast(&first, sizeof first, 0), "MPI_Bcast"));
+    memcpy(identity->host, first.host, sizeof first.host);
+    identity->port = first.port;
+    identity->token = first.token;
     return OK;
 }

@@ -2,6 +2,7 @@
 #include "comm/rendezvous_internal.h"
 
 #include "base/memory.h"
+#include "comm/wire.h"
 #include "kernels/device/device.h"
 
 #include <poll.h>
@@ -61,23 +62,36 @@ void pulse_note(Rendezvous *r, const char *format, ...) {
 
 /* ---- what the ranks say to each other ---- */
 
-static Beat make_beat(Link *l, Status why) {
+Verdict verdict_of(Status status) {
+    Verdict verdict = {.code = (int32_t)status_code(status)};
+    snprintf(verdict.reason, sizeof verdict.reason, "%s", status_message(status));
+    return verdict;
+}
+
+Status verdict_status(Verdict v) {
+    const bool known = v.code >= ERROR_INTERNAL && v.code <= ERROR_NONFINITE;
+    return fail(known ? (ErrorCode)v.code : ERROR_DEVICE, "%.*s", REASON_BYTES - 1, v.reason);
+}
+
+static Beat make_beat(Link *l, Kind kind, Status why) {
     pthread_mutex_lock(&l->lock);
     Beat beat = l->now;
     beat.idle = device_clock() - l->noted;
     pthread_mutex_unlock(&l->lock);
-    beat.why = verdict_of(why);
+    beat.kind = kind;
+    beat.verdict = verdict_of(why);
     return beat;
 }
 
 static void say_all(Link *l, Kind kind, Status why) {
-    const Beat beat = make_beat(l, why);
-    for (Channel *c = l->others; c < l->others + l->count; c++)
-        if (!c->ended && !c->closed) // of one that cannot be reached its own connection tells
-            (void)channel_say(c, &l->head, kind, &beat, sizeof beat, device_clock() + SAY_SECONDS);
+    const Beat beat = make_beat(l, kind, why);
+    for (Other *o = l->others; o < l->others + l->count; o++)
+        if (!o->ended && !o->closed &&
+            !wire_send(o->connections[WATCH], &beat, sizeof beat, device_clock() + SAY_SECONDS))
+            (void)shutdown(o->connections[WATCH], SHUT_RDWR); // half of it may have been sent
 }
 
-/* Takes it over. The first one counts. */
+/* The first verdict counts. Takes it over, and wakes the main thread if it waits for another rank. */
 static void set_verdict(Link *l, Status verdict) {
     pthread_mutex_lock(&l->lock);
     if (l->verdict)
@@ -86,6 +100,7 @@ static void set_verdict(Link *l, Status verdict) {
         l->verdict = verdict;
     pthread_cond_broadcast(&l->news);
     pthread_mutex_unlock(&l->lock);
+    for (int i = 0; i < l->count; i++) (void)shutdown(l->others[i].connections[EXCHANGE], SHUT_RDWR);
 }
 
 /* The run is given up because of a rank that did `last`, `since` seconds ago. */
@@ -104,18 +119,18 @@ static void give_up(Link *l, int rank, const char *why, const Beat *last, double
 
 /* Who keeps the others waiting, after `limit` seconds: the rank that has asked for the fewest collectives. */
 static void blame(Link *l, double limit) {
-    const Beat mine = make_beat(l, OK), *least = &mine;
+    const Beat mine = make_beat(l, SAYS_ALIVE, OK), *least = &mine;
     int rank = l->base.rank;
     int64_t most = mine.calls;
     double since = 0;
     char why[RANK_HOST + 96];
-    for (const Channel *c = l->others; c < l->others + l->count; c++) {
-        if (c->ended) continue;
-        if (c->last.calls > most) most = c->last.calls;
-        if (c->last.calls >= least->calls) continue;
-        least = &c->last;
-        rank = c->rank;
-        since = device_clock() - c->heard;
+    for (const Other *o = l->others; o < l->others + l->count; o++) {
+        if (o->ended) continue;
+        if (o->last.calls > most) most = o->last.calls;
+        if (o->last.calls >= least->calls) continue;
+        least = &o->last;
+        rank = o->rank;
+        since = device_clock() - o->heard;
     }
     snprintf(why, sizeof why, "%s (rank %d on %s has waited longer than %.1f s)",
              least->calls < most ? "keeps the others waiting" : "waits as all ranks do", l->base.rank,
@@ -123,48 +138,38 @@ static void blame(Link *l, double limit) {
     give_up(l, rank, why, least, since);
 }
 
-/* What the main thread waits for. */
-static void keep(Link *l, Channel *c) {
-    pthread_mutex_lock(&l->lock);
-    const bool fits = c->count + c->head.bytes <= UNTAKEN_MOST;
-    if (fits && c->head.bytes > 0) {
-        c->data = memory_grow(c->data, &c->room, c->count + c->head.bytes, 1);
-        memcpy(c->data + c->count, c->body, (size_t)c->head.bytes);
-        c->count += c->head.bytes;
-    }
-    pthread_cond_broadcast(&l->news);
-    pthread_mutex_unlock(&l->lock);
-    if (fits) return;
-    give_up(l, c->rank, "says more than anybody has asked for", &c->last, 0);
-    c->closed = true;
+/* Whether a whole beat has come, which is then the last. */
+static bool hear(Other *o) {
+    const long count =
+        wire_take(o->connections[WATCH], (char *)&o->coming + o->have, sizeof o->coming - o->have);
+    Beat *beat = &o->last;
+    o->closed = count < 0;
+    if (count <= 0) return false;
+    o->heard = device_clock();
+    o->have += (size_t)count;
+    if (o->have < sizeof o->coming) return false;
+    o->have = 0;
+    *beat = o->coming;
+    beat->verdict.reason[REASON_BYTES - 1] = beat->phase[NOTE_BYTES - 1] = beat->action[NOTE_BYTES - 1] = 0;
+    return true;
 }
 
-static void take_beat(Link *l, Channel *c) {
+static void take_beat(Link *l, Other *o) {
+    const Beat *beat = &o->last;
     char why[REASON_BYTES + 32];
-    const Beat *beat = channel_beat(c);
-    if (c->head.kind == SAYS_END && beat->why.code) {
-        snprintf(why, sizeof why, "has failed: %s", beat->why.reason);
-        give_up(l, c->rank, why, beat, 0);
-    } else if (c->head.kind == SAYS_END) { // nothing more goes there, so that it sees the connection end
+    if (beat->kind == SAYS_END && beat->verdict.code) {
+        snprintf(why, sizeof why, "has failed: %s", beat->verdict.reason);
+        give_up(l, o->rank, why, beat, 0);
+    } else if (beat->kind == SAYS_END) {
         pthread_mutex_lock(&l->lock);
-        c->ended = true;
+        o->ended = true;
         pthread_cond_broadcast(&l->news); // the main thread may wait for it
         pthread_mutex_unlock(&l->lock);
-        (void)shutdown(c->connection, SHUT_WR);
-    } else if (c->head.kind == SAYS_VERDICT && c->rank == 0) {
+        (void)shutdown(o->connections[WATCH], SHUT_WR); // so that it sees the connection end
+    } else if (beat->kind == SAYS_VERDICT && o->rank == 0) {
         l->told = true;
-        set_verdict(l, verdict_status(beat->why));
+        set_verdict(l, verdict_status(beat->verdict));
     }
-}
-
-static void hear(Link *l, Channel *c) {
-    while (channel_hear(c, &l->head)) {
-        if (c->head.kind == SAYS_DATA)
-            keep(l, c);
-        else if (c->head.bytes == sizeof(Beat))
-            take_beat(l, c);
-    }
-    if (c->closed && !c->ended) give_up(l, c->rank, "is gone", &c->last, device_clock() - c->heard);
 }
 
 /* ---- the clock ---- */
@@ -186,55 +191,61 @@ static void look_at_clock(Link *l) {
     const bool late = now - l->began > limit;
     pthread_mutex_unlock(&l->lock);
     if (timeout < 0) return;
-    for (Channel *c = l->others; c < l->others + l->count; c++) {
-        if (c->ended || c->closed || now - c->heard <= silence) continue;
-        give_up(l, c->rank, "has not been heard of", &c->last, now - c->heard);
-        c->closed = true; // nobody waits for its answer
+    for (Other *o = l->others; o < l->others + l->count; o++) {
+        if (o->ended || o->closed || now - o->heard <= silence) continue;
+        give_up(l, o->rank, "has not been heard of", &o->last, now - o->heard);
+        o->closed = true; // nobody waits for its answer
     }
     /* Rank 0 knows who is behind. */
     if (late && (l->base.rank == 0 || l->others->ended)) blame(l, limit);
 }
 
 void pulse_look(Link *l) {
-    for (int i = 0; i < l->count; i++) hear(l, &l->others[i]);
+    for (Other *o = l->others; o < l->others + l->count; o++) {
+        if (o->closed) continue;
+        while (hear(o)) take_beat(l, o);
+        if (o->closed && !o->ended) give_up(l, o->rank, "is gone", &o->last, device_clock() - o->heard);
+    }
     look_at_clock(l);
 }
 
 /* ---- the thread ---- */
 
-/* Says the last word, and waits until the others have read it: what a closed connection had not read would
- * take away what it had sent. */
-static void part(Link *l, Kind kind, Status why) {
+/* A connection that is closed with something unread in it would lose what was sent last. */
+void pulse_part(Link *l, Kind kind, Status why) {
     const double until = device_clock() + PARTING_SECONDS;
+    Beat unread;
     say_all(l, kind, why);
-    for (int i = 0; i < l->count; i++) (void)shutdown(l->others[i].connection, SHUT_WR);
+    for (int i = 0; i < l->count; i++) (void)shutdown(l->others[i].connections[WATCH], SHUT_WR);
     for (int i = 0; i < l->count; i++)
-        while (!l->others[i].closed && channel_wait(&l->others[i], &l->head, until)) {}
+        while (device_clock() < until &&
+               wire_receive(l->others[i].connections[WATCH], &unread, sizeof unread, until)) {}
 }
 
 static void *run(void *argument) {
     Link *l = argument;
+    const bool first = l->base.rank == 0;
     double said = 0;
-    struct pollfd *waits = memory_array((size_t)l->count, sizeof *waits);
+    OWNED struct pollfd *waits = memory_array((size_t)l->count, sizeof *waits);
     while (!l->ending && !l->verdict) {
         for (int i = 0; i < l->count; i++)
-            waits[i] =
-                (struct pollfd){.fd = l->others[i].closed ? -1 : l->others[i].connection, .events = POLLIN};
+            waits[i] = (struct pollfd){.fd = l->others[i].closed ? -1 : l->others[i].connections[WATCH],
+                                       .events = POLLIN};
         (void)poll(waits, (nfds_t)l->count, BEAT_MS);
         pulse_look(l);
-        if (device_clock() - said < BEAT_MS * 1e-3) continue;
+        /* Rank 0 reads nothing before all ranks have come: until then the others are silent. */
+        if (device_clock() - said < BEAT_MS * 1e-3 || (!first && !l->others->last.kind)) continue;
         said = device_clock();
         say_all(l, SAYS_ALIVE, OK);
     }
-    memory_free(waits);
     if (!l->verdict) return NULL;
-    part(l, l->base.rank == 0 ? SAYS_VERDICT : SAYS_END, l->base.rank == 0 ? l->verdict : OK);
+    pulse_part(l, first ? SAYS_VERDICT : SAYS_END, first ? l->verdict : OK);
     if (!l->ending && l->watch.lost)
         l->watch.lost(l->watch.user, fail(status_code(l->verdict), "%s", status_message(l->verdict)));
     return NULL;
 }
 
-/* Signals are the main thread's. */
+/* Starts the thread with all signals blocked: they are the main thread's. */
 Status pulse_open(Link *l) {
     sigset_t all, before;
     l->began = l->noted = device_clock();
@@ -250,5 +261,5 @@ void pulse_close(Link *l, Status why) {
     if (!l->threaded) return;
     l->ending = true;
     (void)pthread_join(l->thread, NULL);
-    if (!l->verdict) part(l, SAYS_END, why);
+    if (!l->verdict) pulse_part(l, SAYS_END, why);
 }

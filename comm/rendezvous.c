@@ -5,165 +5,33 @@
 #include "comm/wire.h"
 #include "kernels/device/device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { TRIPS = 64, PATIENCE_SECONDS = 10, ANSWER_SECONDS = 3, PAUSE_MS = 100 };
-
-/* ---- meeting rank 0 ---- */
-
-/* Says hello at one port. ERROR_DEVICE where another may do, or a later time. */
-static Status say_hello(Link *l, const char *host, int port, const Hello *hello, double until) {
-    const double soon = device_clock() + ANSWER_SECONDS, heard = soon < until ? soon : until;
-    Channel *c = l->others;
-    TRY(wire_connect(host, port, heard, &c->connection));
-    Status status = OK;
-    const bool answered = channel_say(c, &l->head, SAYS_HELLO, hello, sizeof *hello, heard) &&
-                          channel_wait(c, &l->head, heard) && c->head.bytes == sizeof(Beat);
-    if (c->other_run) {
-        status = fail(ERROR_DEVICE, "what answers there belongs to another run");
-    } else if (!answered) {
-        status = fail(ERROR_DEVICE, "what listens there does not answer as a rank of this version does");
-    } else if (c->head.kind == SAYS_VERDICT) {
-        l->told = true;
-        status = verdict_status(channel_beat(c)->why);
-    }
-    if (status) channel_close(c);
-    return status;
-}
-
-/* Tries the ports in turn, again and again. Of several errors the first port's is told. */
-static Status join(Link *l, const Identity *identity, const Hello *mine, double seconds) {
-    const double until = device_clock() + seconds;
-    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
-    Status first = OK;
-    do {
-        status_free(first);
-        first = OK;
-        for (int i = 0; i < RENDEZVOUS_PORTS; i++) {
-            Status status = say_hello(l, identity->host, identity->port + i, mine, until);
-            if (status_code(status) != ERROR_DEVICE || l->told) {
-                status_free(first);
-                return status;
-            }
-            if (i == 0)
-                first = status;
-            else
-                status_free(status);
-        }
-        (void)nanosleep(&pause, NULL);
-    } while (device_clock() < until);
-    return fail_at(first, "rank %d on %s has found no rank 0 of this run on %s for %.0f s: port %d",
-                   l->base.rank, mine->host, identity->host, seconds, identity->port);
-}
-
-/* ---- opening and closing ---- */
-
-static Status say_who(const Identity *identity, const char *facts, Hello *hello) {
-    *hello = (Hello){.rank = identity->rank, .size = identity->size, .process = (int32_t)getpid()};
-    if (gethostname(hello->host, sizeof hello->host - 1) != 0) snprintf(hello->host, sizeof hello->host, "?");
-    if (strlen(facts) >= sizeof hello->facts)
-        return fail(ERROR_INTERNAL, "the ranks' facts are longer than %d bytes", FACTS_BYTES - 1);
-    memcpy(hello->facts, facts, strlen(facts));
-    return OK;
-}
-
-/* Rank 0 holds a socket for each rank, more than many systems allow a process at first. */
-static void allow_files(int size) {
-    struct rlimit limit;
-    const rlim_t needed = 2 * (rlim_t)size + 256;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); // opening them says what was wrong
-}
-
-static Status meet(Link *l, Identity *identity, const Hello *mine, double seconds) {
-    Rendezvous *r = &l->base;
-    memcpy(r->hosts[r->rank], mine->host, RANK_HOST);
-    if (r->size == 1) return OK;
-    if (identity->mpi) TRY(mpi_meet(identity, &l->mpi));
-    l->head.token = identity->token;
-    snprintf(r->hosts[0], RANK_HOST, "%s", r->rank ? identity->host : mine->host);
-    TRY((r->rank == 0 ? meeting_host : join)(l, identity, mine, seconds));
-    TRY(pulse_open(l));
-    TRY(rendezvous_gather(r, mine->host, RANK_HOST, r->hosts));
-    for (int rank = 0; rank < r->size; rank++)
-        r->hosts[rank][RANK_HOST - 1] = 0; // another may not have ended it
-    return OK;
-}
-
-Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
-                       Rendezvous **rendezvous) {
-    Link *l = memory_allocate(sizeof *l);
-    Rendezvous *r = &l->base;
-    Identity own = *identity;
-    Hello mine;
-    *l = (Link){.base = {.rank = identity->rank, .size = identity->size, .local_rank = identity->local_rank},
-                .head.magic = MAGIC,
-                .count = identity->rank == 0 ? identity->size - 1 : 1,
-                .watch.silence = seconds + PATIENCE_SECONDS, // until all have come
-                .lock = PTHREAD_MUTEX_INITIALIZER,
-                .news = PTHREAD_COND_INITIALIZER};
-    allow_files(l->count);
-    r->hosts = memory_array((size_t)r->size, sizeof *r->hosts);
-    l->others = memory_array((size_t)l->count + 1, sizeof *l->others);
-    for (int i = 0; i < l->count; i++)
-        l->others[i] = (Channel){
-            .rank = r->rank == 0 ? i + 1 : 0, .connection = -1, .sending = PTHREAD_MUTEX_INITIALIZER};
-    Status status = say_who(identity, facts, &mine);
-    if (!status) status = meet(l, &own, &mine, seconds);
-    if (told) *told = l->told;
-    if (status)
-        rendezvous_close(r, status);
-    else
-        *rendezvous = r;
-    return status;
-}
-
-void rendezvous_close(Rendezvous *r, Status why) {
-    Link *l = (Link *)r;
-    if (!r) return;
-    pulse_close(l, why);
-    for (int i = 0; i < l->count; i++) channel_close(&l->others[i]);
-    if (l->mpi && !why) l->mpi->close(); // it waits for the others
-    status_free(l->verdict);
-    memory_free(l->others);
-    memory_free(r->hosts);
-    memory_free(l);
-}
+enum { TRIPS = 64, PATIENCE_SECONDS = 10 };
 
 /* ---- exchanges ---- */
 
-/* Waits for so much of what a rank says. Where it says no more, the watch knows why. */
-static Status take(Link *l, Channel *c, void *data, size_t bytes) {
-    Status status = OK;
+/* Why an exchange with another rank has come to its end: the watch finds out. */
+static Status why_ended(Link *l, const Other *o) {
     pthread_mutex_lock(&l->lock);
-    while ((size_t)c->count < bytes && !l->verdict && !c->ended) pthread_cond_wait(&l->news, &l->lock);
-    if ((size_t)c->count >= bytes) {
-        memcpy(data, c->data, bytes);
-        c->count -= (int64_t)bytes;
-        memmove(c->data, c->data + bytes, (size_t)c->count);
-    } else if (l->verdict) {
-        status = fail(status_code(l->verdict), "%s", status_message(l->verdict));
-    } else {
-        status = fail(ERROR_DEVICE, "rank %d on %s has ended", c->rank, l->base.hosts[c->rank]);
-    }
+    while (!l->verdict && !o->ended) pthread_cond_wait(&l->news, &l->lock);
+    Status status = l->verdict
+                        ? fail(status_code(l->verdict), "%s", status_message(l->verdict))
+                        : fail(ERROR_DEVICE, "rank %d on %s has ended", o->rank, l->base.hosts[o->rank]);
     pthread_mutex_unlock(&l->lock);
     return status;
 }
 
-/* Piece by piece. */
-static Status say(Link *l, Channel *c, const void *data, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += BODY_BYTES) {
-        const size_t now = bytes - at < BODY_BYTES ? bytes - at : BODY_BYTES;
-        const double until = device_clock() + PULSE_OTHER;
-        if (!channel_say(c, &l->head, SAYS_DATA, (const char *)data + at, now, until))
-            return take(l, c, NULL, SIZE_MAX);
-    }
-    return OK;
+static Status take(Link *l, const Other *o, void *data, size_t bytes) {
+    return wire_receive(o->connections[EXCHANGE], data, bytes, INFINITY) ? OK : why_ended(l, o);
+}
+
+static Status say(Link *l, const Other *o, const void *data, size_t bytes) {
+    return wire_send(o->connections[EXCHANGE], data, bytes, INFINITY) ? OK : why_ended(l, o);
 }
 
 Status rendezvous_gather(Rendezvous *r, const void *mine, size_t bytes, void *all) {
@@ -207,6 +75,7 @@ Status rendezvous_collect(Rendezvous *r, RankPart mine, RankPart *parts) {
         if (!part->data)
             return fail(ERROR_MEMORY, "out of host memory for %zu bytes of rank %d", part->bytes, i + 1);
         TRY(take(l, &l->others[i], part->data, part->bytes));
+        ((char *)part->data)[part->bytes] = 0;
     }
     return OK;
 }
@@ -215,18 +84,118 @@ Status rendezvous_collect(Rendezvous *r, RankPart mine, RankPart *parts) {
 Status rendezvous_clocks(Rendezvous *r, RankClock *clocks) {
     Link *l = (Link *)r;
     for (int i = 0; i < TRIPS * l->count; i++) {
-        Channel *c = &l->others[i / TRIPS];
+        const Other *o = &l->others[i / TRIPS];
         double sent = device_clock(), there;
         if (r->rank > 0) {
-            TRY(take(l, c, &there, sizeof there));
+            TRY(take(l, o, &there, sizeof there));
             sent = device_clock();
         }
-        TRY(say(l, c, &sent, sizeof sent));
+        TRY(say(l, o, &sent, sizeof sent));
         if (r->rank > 0) continue;
-        TRY(take(l, c, &there, sizeof there));
+        TRY(take(l, o, &there, sizeof there));
         const double back = device_clock(), within = (back - sent) / 2;
-        if (i % TRIPS == 0 || within < clocks[c->rank].within)
-            clocks[c->rank] = (RankClock){.ahead = there - (sent + back) / 2, .within = within};
+        if (i % TRIPS == 0 || within < clocks[o->rank].within)
+            clocks[o->rank] = (RankClock){.ahead = there - (sent + back) / 2, .within = within};
     }
     return OK;
+}
+
+/* ---- opening and closing ---- */
+
+static const char *next_line(const char *line) {
+    line += strcspn(line, "\n");
+    return line + (*line == '\n');
+}
+
+/* A line of `mine` that `theirs` lacks, or has with another value. */
+static Status facts_lacking(const char *mine, const char *theirs, const char *me, const char *them) {
+    for (const char *line = mine; *line; line = next_line(line)) {
+        const int key = (int)strcspn(line, "=\n"), length = (int)strcspn(line, "\n");
+        const char *other = theirs;
+        while (*other && strncmp(other, line, (size_t)key + 1) != 0) other = next_line(other);
+        const int there = (int)strcspn(other, "\n");
+        if (!*other)
+            return fail(ERROR_USAGE, "%s has %.*s, and %s has no %.*s", me, length, line, them, key, line);
+        if (length != there || strncmp(line, other, (size_t)length) != 0)
+            return fail(ERROR_USAGE, "%s has %.*s, and %s has %.*s: all ranks need the same", me, length,
+                        line, them, there, other);
+    }
+    return OK;
+}
+
+Status rendezvous_compare(Rendezvous *r, const char *facts) {
+    OWNED RankPart *parts = memory_array((size_t)r->size, sizeof *parts);
+    const RankPart mine = {.data = (void *)(uintptr_t)facts, .bytes = strlen(facts)};
+    Status status = rendezvous_collect(r, mine, parts);
+    for (int rank = 1; rank < r->size; rank++) {
+        char who[RANK_HOST + 32];
+        snprintf(who, sizeof who, "rank %d on %s", rank, r->hosts[rank]);
+        if (!status && r->rank == 0) status = facts_lacking(facts, parts[rank].data, "rank 0", who);
+        if (!status && r->rank == 0) status = facts_lacking(parts[rank].data, facts, who, "rank 0");
+        memory_free(parts[rank].data);
+    }
+    return rendezvous_agree(r, status);
+}
+
+/* Rank 0 holds two sockets for each rank, more than many systems allow a process at first. */
+static void allow_files(int size) {
+    struct rlimit limit;
+    const rlim_t needed = CONNECTIONS * (rlim_t)size + 256;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); // opening a socket reports the error
+}
+
+static Status meet(Link *l, const Identity *identity, const char *facts, double seconds) {
+    Rendezvous *r = &l->base;
+    Identity own = *identity;
+    Hello mine = {.magic = MAGIC, .rank = r->rank, .size = r->size, .process = (int32_t)getpid()};
+    if (gethostname(mine.host, sizeof mine.host - 1) != 0) snprintf(mine.host, sizeof mine.host, "?");
+    memcpy(r->hosts[r->rank], mine.host, RANK_HOST);
+    if (r->size == 1) return OK;
+    if (identity->mpi) TRY(mpi_meet(&own, &l->mpi));
+    mine.token = own.token;
+    TRY((r->rank == 0 ? meeting_host : meeting_join)(l, &own, &mine, seconds));
+    TRY(pulse_open(l));
+    TRY(rendezvous_gather(r, mine.host, RANK_HOST, r->hosts));
+    for (int rank = 0; rank < r->size; rank++)
+        r->hosts[rank][RANK_HOST - 1] = 0; // another rank's text may not end
+    Status status = rendezvous_compare(r, facts);
+    l->told = status != OK;
+    return status;
+}
+
+Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
+                       Rendezvous **rendezvous) {
+    Link *l = memory_allocate(sizeof *l);
+    Rendezvous *r = &l->base;
+    *l = (Link){.base = {.rank = identity->rank, .size = identity->size, .local_rank = identity->local_rank},
+                .count = identity->rank == 0 ? identity->size - 1 : 1,
+                .watch.silence = seconds + PATIENCE_SECONDS, // until all ranks have come
+                .lock = PTHREAD_MUTEX_INITIALIZER,
+                .news = PTHREAD_COND_INITIALIZER};
+    allow_files(l->count);
+    r->hosts = memory_array((size_t)r->size, sizeof *r->hosts);
+    l->others = memory_array((size_t)l->count + 1, sizeof *l->others);
+    for (int i = 0; i < l->count; i++)
+        l->others[i] = (Other){.rank = r->rank == 0 ? i + 1 : 0, .connections = {-1, -1}};
+    Status status = meet(l, identity, facts, seconds);
+    if (told) *told = l->told;
+    if (status)
+        rendezvous_close(r, status);
+    else
+        *rendezvous = r;
+    return status;
+}
+
+void rendezvous_close(Rendezvous *r, Status why) {
+    Link *l = (Link *)r;
+    if (!r) return;
+    pulse_close(l, why);
+    for (int i = 0; i < l->count; i++) other_close(&l->others[i]);
+    if (l->mpi && !why) l->mpi->close(); // it waits for the others
+    status_free(l->verdict);
+    memory_free(l->others);
+    memory_free(r->hosts);
+    memory_free(l);
 }

@@ -1,4 +1,4 @@
-/* What a rank keeps of the others, and what they say to each other. */
+/* The state of a rendezvous, and the messages between its ranks. */
 #pragma once
 
 #include "comm/mpi_module.h"
@@ -8,106 +8,97 @@
 #include <stdatomic.h>
 
 #define MAGIC                                                                                                \
-    { 'f', 'u', 's', 'e', 'b', 'o', 'x', 2 } // and the protocol's version
+    { 'f', 'u', 's', 'e', 'b', 'o', 'x', 3 } // and the protocol's version
 
-enum { MAGIC_BYTES = 8, BODY_BYTES = 8192, REASON_BYTES = 480, NOTE_BYTES = 96 };
+enum { MAGIC_BYTES = 8, REASON_BYTES = 480, NOTE_BYTES = 96 };
 
-/* Bytes that a rank may say before the main thread takes them: its part, and what is exchanged beside it. */
-#define UNTAKEN_MOST ((int64_t)RANK_PART_MOST + (1 << 24))
+/* A rank has two connections to rank 0. The main threads exchange bytes on one, in the order of their calls; the
+ * watches send Beats on the other. */
+enum { EXCHANGE, WATCH, CONNECTIONS };
 
-typedef enum {
-    SAYS_HELLO, // to rank 0: a Hello
-    SAYS_WELCOME,
-    SAYS_DATA,    // what is exchanged
-    SAYS_ALIVE,   // a Beat, as all that follow
-    SAYS_END,     // it ends; because of an error where there is a code
-    SAYS_VERDICT, // rank 0's: the run is given up
-} Kind;
-
-/* What goes over a connection: this, and `bytes` bytes, up to BODY_BYTES. */
-typedef struct {
-    char magic[MAGIC_BYTES];
-    uint64_t token;
-    int32_t kind, bytes;
-} Head;
-
-typedef struct {
-    int32_t rank, size, process;
-    char host[RANK_HOST];
-    char facts[FACTS_BYTES]; // zero-terminated
-} Hello;
-
-/* Why a rank or the run ends; a code of 0: for no error. */
+/* Why a rank or the run ends; with code 0 there is no error. */
 typedef struct {
     int32_t code;
     char reason[REASON_BYTES];
 } Verdict;
 
+/* Begins each connection, in both directions. */
+typedef struct {
+    char magic[MAGIC_BYTES];
+    uint64_t token; // rank 0 answers 0 to another run
+    int32_t rank, size, process, connection;
+    char host[RANK_HOST];
+    Verdict verdict; // of rank 0
+} Hello;
+
+typedef enum {
+    SAYS_ALIVE = 1,
+    SAYS_END,     // the rank ends; because of an error if the verdict has a code
+    SAYS_VERDICT, // from rank 0: the run is given up
+} Kind;
+
 /* What a rank does. */
 typedef struct {
-    int64_t calls;           // collectives asked for so far
+    int32_t kind;
+    Verdict verdict;
+    int64_t calls;           // collectives so far
     double idle;             // seconds since the last note
     char phase[NOTE_BYTES];  // "step 12"
-    char action[NOTE_BYTES]; // "reduce-scatter of 3145728 fp32"; "" while there is none in this phase
-    Verdict why;
+    char action[NOTE_BYTES]; // "reduce-scatter of 3145728 fp32"; "" before the first of this phase
 } Beat;
 
-/* The other end of a connection. */
+/* Another rank, as this one knows it. */
 typedef struct {
-    int rank, connection, process;
-    bool ended, closed; // it has said that it ends; nothing more comes
-    bool other_run;     // and that, because it belongs to another
+    int rank, process;
+    int connections[CONNECTIONS]; // or -1
+    bool ended;                   // it has said that it ends
+    bool closed;                  // the watch hears no more of it
     double heard;
-    size_t have; // bytes of what is coming
-    Head head;
-    char body[BODY_BYTES];
-    char *data; // what has come to be exchanged, until the main thread takes it
-    int64_t count, room;
-    Beat last;
-    pthread_mutex_t sending;
-} Channel;
+    Beat coming, last;
+    size_t have; // bytes of `coming`
+} Other;
 
 typedef struct {
     Rendezvous base;
-    Head head; // of what this rank says
-    int count; // on rank 0 all others, elsewhere rank 0
-    Channel *others;
-    bool told;            // of the verdict, by rank 0
-    const MpiModule *mpi; // where ranks have met by it
+    int count; // of others: on rank 0 all other ranks, elsewhere rank 0
+    Other *others;
+    bool told;            // rank 0 has sent the verdict
+    const MpiModule *mpi; // if MPI has started the ranks
 
-    pthread_t thread; // the watch's, which alone hears the others once they have met
+    pthread_t thread; // the watch
     bool threaded;
     atomic_bool ending;
-    pthread_mutex_t lock; // of what follows and the channels' data
+    pthread_mutex_t lock; // of all that follows, and of `ended`
     pthread_cond_t news;
     Status verdict; // why the run is given up
     PulseSetup watch;
-    Beat now;                                  // what this rank does,
-    double noted, began, recent[PULSE_RECENT]; // and when; since when this part of the run; of the last steps
+    Beat now;                    // what this rank does
+    double noted;                // when it said so
+    double began;                // this phase
+    double recent[PULSE_RECENT]; // seconds of the last steps, a ring
     int64_t steps;
     bool step_runs;
 } Link;
 
-/* Whether a message has come in whole; and waits for one. What is not of this run closes the channel. */
-bool channel_hear(Channel *channel, const Head *own);
-bool channel_wait(Channel *channel, const Head *own, double until);
-/* False when it cannot be said by then: that is the connection's end. A rank says that it lives only where
- * nothing else is being said. */
-bool channel_say(Channel *channel, const Head *own, Kind kind, const void *data, size_t bytes, double until);
-void channel_close(Channel *channel);
-/* The Beat that has come in, with texts that end. */
-const Beat *channel_beat(Channel *channel);
-
 Verdict verdict_of(Status status);
-/* What another rank has told, as an error: ERROR_DEVICE where its code is none. */
+/* ERROR_DEVICE if another rank sent a code that is none. */
 CHECKED Status verdict_status(Verdict verdict);
 
-/* Rank 0's part of the meeting: until all have said who they are. */
+void other_close(Other *other);
+
+/* Makes the connections: rank 0 waits for all ranks, the others look for rank 0. */
 CHECKED Status meeting_host(Link *link, const Identity *identity, const Hello *mine, double seconds);
+CHECKED Status meeting_join(Link *link, const Identity *identity, const Hello *mine, double seconds);
 
-/* One turn of the watch's thread: hears what the others have said, and looks at the clock. */
-void pulse_look(Link *link);
+/* Collective: ERROR_USAGE if a rank's facts differ from rank 0's. */
+CHECKED Status rendezvous_compare(Rendezvous *rendezvous, const char *facts);
 
-/* Starts the thread; ends it, and tells the others why. */
+/* The watch's thread: starts, and ends with a last word to the others. */
 CHECKED Status pulse_open(Link *link);
 void pulse_close(Link *link, Status why);
+
+/* One turn of the thread: hears the others, and looks at the clock. */
+void pulse_look(Link *link);
+
+/* Sends a last word, and waits up to two seconds until the others have read it. */
+void pulse_part(Link *link, Kind kind, Status why);

@@ -1,28 +1,32 @@
-/* What comes to the port on which rank 0 waits for the others: connections that say these bytes (wires.h). Whoever
- * is welcomed has said what a rank of this run says. */
+/* What comes to the port on which rank 0 waits for the others; or where the first byte is odd what answers a rank that
+ * looks for rank 0. The rest are connections that say these bytes (wires.h). Whoever is welcomed has said what a rank of
+ * this run says. */
 #include "comm/rendezvous_internal.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/wires.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { SIZE = 3, TOKEN = 0x7A };
 
 static void read_meeting(const uint8_t *data, size_t size) {
     char hosts[SIZE][RANK_HOST] = {{0}};
-    Channel others[] = {{.rank = 1, .connection = -1}, {.rank = 2, .connection = -1}};
-    Link l = {.base = {.size = SIZE, .hosts = hosts},
-              .count = SIZE - 1,
+    Other others[] = {{.rank = 1, .connections = {-1, -1}}, {.rank = 2, .connections = {-1, -1}}};
+    if (!size) return;
+    const int rank = data[0] & 1;
+    Link l = {.base = {.rank = rank, .size = SIZE, .hosts = hosts},
+              .count = rank ? 1 : SIZE - 1,
               .others = others,
-              .head = {.magic = MAGIC, .token = TOKEN}};
-    const Identity identity = {.size = SIZE, .listener = WIRE + WIRES, .token = TOKEN};
-    const Hello mine = {.size = SIZE, .host = "here", .facts = "a=1\nb=2\n"};
-    wires_share(data, size, 0, false);
-    Status status = meeting_host(&l, &identity, &mine, 20);
-    for (int rank = 1; rank < SIZE; rank++) must(memchr(hosts[rank], 0, RANK_HOST));
-    for (int rank = 1; !status && rank < SIZE; rank++) must(others[rank - 1].connection >= WIRE);
-    must(!status || status_code(status) == ERROR_USAGE || status_code(status) == ERROR_DEVICE);
+              .lock = PTHREAD_MUTEX_INITIALIZER};
+    const Identity identity = {.rank = rank, .size = SIZE, .host = "there"};
+    const Hello mine = {.magic = MAGIC, .token = TOKEN, .rank = rank, .size = SIZE, .host = "here"};
+    wires_share(data + 1, size - 1, 0, false);
+    Status status = rank ? meeting_join(&l, &identity, &mine, 1) : meeting_host(&l, &identity, &mine, 20);
+    for (int i = 0; i < SIZE; i++) must(memchr(hosts[i], 0, RANK_HOST));
+    for (int i = 0; !status && i < l.count * CONNECTIONS; i++)
+        must(others[i / CONNECTIONS].connections[i % CONNECTIONS] >= WIRE);
+    must(status_code(status) <= ERROR_NONFINITE);
+    must(rank || !status || status_code(status) == ERROR_USAGE || status_code(status) == ERROR_DEVICE);
     if (status) must(!strpbrk(status_message(status), "\n\r\033"));
     status_free(status);
 }

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { SIZE = 3, TOKEN = 0x7A };
+enum { SIZE = 3 };
 
 /* An error that the others may have caused. */
 static bool fails(Status status) {
@@ -46,27 +46,26 @@ static void exchange(Rendezvous *r) {
         memory_free(parts[rank].data);
     }
     (void)fails(rendezvous_clocks(r, clocks));
+    (void)fails(rendezvous_compare(r, "a=1\nb=2\n"));
 }
 
 static void read_watch(const uint8_t *data, size_t size) {
     char hosts[SIZE][RANK_HOST] = {"one", "two", "three"};
     if (!size) return;
     const int rank = data[0] & 1;
-    Channel others[SIZE - 1];
+    Other others[SIZE - 1];
     Link l = {.base = {.rank = rank, .size = SIZE, .hosts = hosts},
               .count = rank ? 1 : SIZE - 1,
               .others = others,
-              .head = {.magic = MAGIC, .token = TOKEN},
               .lock = PTHREAD_MUTEX_INITIALIZER,
               .news = PTHREAD_COND_INITIALIZER};
     for (int i = 0; i < SIZE - 1; i++)
-        others[i] =
-            (Channel){.rank = rank ? 0 : i + 1, .connection = WIRE + i, .sending = PTHREAD_MUTEX_INITIALIZER};
-    wires_share(data + 1, size - 1, l.count, data[0] & 2);
+        others[i] = (Other){.rank = rank ? 0 : i + 1,
+                            .connections = {[WATCH] = WIRE + i, [EXCHANGE] = WIRE + l.count + i}};
+    wires_share(data + 1, size - 1, l.count * CONNECTIONS, data[0] & 2);
     watch(&l);
     exchange(&l.base);
     fails(l.verdict);
-    for (int i = 0; i < l.count; i++) memory_free(others[i].data);
 }
 
 FUZZ(watch, read_watch, NULL)

@@ -253,57 +253,60 @@ def make_kept():
 
 
 def make_meeting():
-    body = struct.calcsize("<3i64s4096s")
-
-    def hello(rank, token=0x7A, size=3, process=7, host="there", facts="a=1\nb=2\n", magic=b"fusebox\2", bytes=body):
-        return struct.pack("<8sQ2i3i64s4096s", magic, token, 0, bytes, rank, size, process, host.encode(), facts.encode())
+    def hello(rank, token=0x7A, size=3, process=7, connection=0, host="there", magic=b"fusebox\3", code=0, reason=""):
+        return struct.pack("<8sQ4i64si480s4x", magic, token, rank, size, process, connection, host.encode(), code, reason.encode())
 
     each = len(hello(1))
 
-    def write_all(name, *hellos):
-        write("meeting", name, struct.pack(">H", each - 1) + b"".join(hellos))
+    def write_all(name, *hellos, first=0):
+        write("meeting", name, struct.pack(">BH", first, each - 1) + b"".join(hellos))
 
-    one, two = hello(1), hello(2, process=8)
+    one = hello(1) + hello(1, connection=1)
+    two = hello(2, process=8) + hello(2, process=8, connection=1)
     write_all("all", hello(1, token=1), hello(1, magic=b"GET / HT"), one, two)
     write_all("again", one, one, two)
-    write_all("size", hello(1, size=4))
+    write_all("size", hello(1, size=4), two)
     write_all("rank", hello(3))
+    write_all("connection", hello(1, connection=-1))
     write_all("two", one, hello(1, process=9), two)
-    write_all("facts", hello(1, facts="a=1\nb=3\n"))
-    write_all("lacks", hello(1, facts="a=1\nc\n"))
-    write_all("more", hello(1, facts="a=1\nb=2\nc=3\n"))
-    write_all("long", hello(1, bytes=9000), hello(2, bytes=0), hello(1, bytes=-1))
+    write_all("absent", one)
+    write_all("joins", hello(0, host="first"), hello(0, connection=1, host="first"), first=1)
+    write_all("stranger", hello(0, token=0), hello(0, magic=b"GET / HT"), hello(0), hello(0), first=1)
+    write_all("refused", hello(0, code=2, reason="two processes\33"), first=1)
 
 
 def make_watch():
-    def say(kind, body, token=0x7A):
-        return struct.pack("<8sQ2i", b"fusebox\2", token, kind, len(body)) + body
-
     def beat(kind, code=0, calls=3, reason="", phase="step 3", action="all-reduce of 64 fp32"):
-        return say(kind, struct.pack("<qd96s96si480s4x", calls, 0.5, phase.encode(), action.encode(), code, reason.encode()))
+        return struct.pack("<ii480sqd96s96s", kind, code, reason.encode(), calls, 0.5, phase.encode(), action.encode())
 
+    # The beats of each other rank, then what it exchanges.
     def write_all(name, first, *shares):
         each = max(map(len, shares))
         padded = [share.ljust(each, b"\0") for share in shares[:-1]] + [shares[-1]]
         write("watch", name, struct.pack(">BH", first, each - 1) + b"".join(padded))
 
-    data, alive, end, verdict = 2, 3, 4, 5
-    agreed = say(data, struct.pack("<i480s", 0, b""))
-    gathered = say(data, struct.pack("<q", 7))
-    part = say(data, struct.pack("<Q", 12)) + say(data, b"a part of it")
-    clocks = b"".join(say(data, struct.pack("<d", 0.1 * i)) for i in range(64))
-    whole = beat(alive) + gathered + agreed + part + clocks + beat(end)
-    write_all("all", 0, whole, whole)
-    write_all("silent", 2, whole[:-len(beat(end))], beat(alive, calls=0))
+    alive, end, verdict = 1, 2, 3
+    agreed = struct.pack("<i480s", 0, b"")
+    gathered = struct.pack("<q", 7)
+    part = struct.pack("<Q", 12) + b"a part of it"
+    facts = struct.pack("<Q", 8) + b"a=1\nb=2\n"
+    clocks = b"".join(struct.pack("<d", 0.1 * i) for i in range(64))
+    beats = beat(alive) + beat(end)
+    whole = gathered + agreed + part + clocks + facts + agreed
+    write_all("all", 0, beats, beats, whole, whole)
+    write_all("silent", 2, beat(alive), beat(alive, calls=0))
     write_all("late", 2, b"".join(beat(alive, calls=1) for _ in range(40)), b"".join(beat(alive, calls=9) for _ in range(40)))
-    write_all("length", 0, gathered + agreed + say(data, struct.pack("<Q", (1 << 64) - 1)), gathered + agreed + part)
-    write_all("failed", 0, gathered + say(data, struct.pack("<i480s", 5, b"no room\33")), gathered + agreed)
+    write_all("length", 0, beats, beats, gathered + agreed + struct.pack("<Q", (1 << 64) - 1), gathered + agreed + part)
+    write_all("failed", 0, beats, beats, gathered + struct.pack("<i480s", 5, b"no room\33"), gathered + agreed)
+    for name, text in ("facts", b"a=1\nb=3\n"), ("lacks", b"a=1\nc\n"), ("more", b"a=1\nb=2\nc=3\n"):
+        other = struct.pack("<Q", len(text)) + text
+        write_all(name, 0, beats, beats, gathered + agreed + part + clocks + other, whole)
     write_all("ends", 0, beat(end, 5, reason="no room"), beat(end))
-    three = say(data, struct.pack("<3q", 1, 2, 3)) + say(data, struct.pack("<i480s", 0, b"") * 3)
-    write_all("other", 1, beat(alive) + three + clocks + beat(end))
-    write_all("verdict", 1, beat(verdict, 6, reason="rank 2 on there is gone"))
-    write_all("no code", 1, beat(verdict, 0, reason="nothing"))
-    write_all("gone", 1, beat(alive) + three[:100])
+    three = struct.pack("<3q", 1, 2, 3) + agreed * 3
+    write_all("other", 1, beats, three + clocks + agreed * 3)
+    write_all("verdict", 1, beat(verdict, 6, reason="rank 2 on there is gone"), b"")
+    write_all("no code", 1, beat(verdict, 0, reason="nothing"), b"")
+    write_all("gone", 1, beat(alive) + three[:100], b"")
 
 
 def make_long():

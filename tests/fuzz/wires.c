@@ -1,5 +1,6 @@
 #include "tests/fuzz/wires.h"
 
+#include "base/status.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -23,10 +24,25 @@ void wires_share(const uint8_t *data, size_t size, int open, bool stays) {
     silent = stays;
 }
 
+Status __wrap_wire_listen(const char *host, int port, int *listener);
+Status __wrap_wire_connect(const char *host, int port, double until, int *connection);
 int __wrap_wire_accept(int listener, double until);
 long __wrap_wire_take(int connection, void *data, size_t bytes);
 bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until);
+bool __wrap_wire_receive(int connection, void *data, size_t bytes, double until);
 double __wrap_device_clock(void);
+
+Status __wrap_wire_listen(const char *host, int port, int *listener) {
+    (void)host, (void)port;
+    *listener = WIRE + WIRES;
+    return OK;
+}
+
+Status __wrap_wire_connect(const char *host, int port, double until, int *connection) {
+    (void)host, (void)port;
+    *connection = __wrap_wire_accept(WIRE + WIRES, until);
+    return *connection < 0 ? fail(ERROR_DEVICE, "nobody is there") : OK;
+}
 
 int __wrap_wire_accept(int listener, double until) {
     (void)listener, (void)until;
@@ -43,6 +59,16 @@ long __wrap_wire_take(int connection, void *data, size_t bytes) {
     shares[i].bytes += here;
     shares[i].left -= here;
     return (long)here;
+}
+
+bool __wrap_wire_receive(int connection, void *data, size_t bytes, double until) {
+    (void)until;
+    for (size_t had = 0; had < bytes;) {
+        const long count = __wrap_wire_take(connection, (char *)data + had, bytes - had);
+        if (count <= 0) return false;
+        had += (size_t)count;
+    }
+    return true;
 }
 
 bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until) {
