@@ -6,12 +6,12 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Sums of many doubles, each rounded: what may be missing. */
+/* Relative rounding error of a sum of many doubles. */
 static const double ROUNDING = 1e-9;
 
 static const double PHASES_WITHIN = 0.01, NOT_COVERED_AT_MOST = 0.02, TRACING_COSTS_AT_MOST = 0.10;
 
-/* ns that a device's clock, as CUPTI turns it into the host's, may be wrong. */
+/* ns by which a device's clock, converted to the host's by CUPTI, may be wrong. */
 static const double CLOCK_STEP = 5000;
 
 static bool ordered(double low, double middle, double high) {
@@ -26,7 +26,7 @@ static void check_order(Trace *t, const Figures *f) {
                       (int)f->row_count + 1);
 }
 
-/* Below each step, what no child took adds up to the step; a child that sticks out of its parent would make a
+/* In each step the self times must add up to the step; a child that extends beyond its parent would make a
  * self time negative. */
 static void check_self(Trace *t) {
     int64_t total = 0, self = 0, negative = 0, host = 0, device = 0, device_self = 0;
@@ -64,7 +64,7 @@ static void check_coverage(Trace *t, const Figures *f) {
     trace_add_finding(t, CHECK_COVERED, 1 - share, NOT_COVERED_AT_MOST, "%.2f%%", 100 * share);
 }
 
-/* Of all ranks. */
+/* Checks the records of all ranks. */
 static void check_records(Trace *t) {
     int64_t kernels = 0, launches = 0, dropped = 0;
     bool counted = true;
@@ -81,8 +81,8 @@ static void check_records(Trace *t) {
     trace_add_finding(t, "no record dropped", (double)dropped, 0, "%" PRId64 " dropped", dropped);
 }
 
-/* No rank leaves a collective before all are in it, but by what the clocks may be wrong: a sum or a gathering
- * has something from each. */
+/* No rank may leave a collective before all have entered it, within the error of the clocks: a sum or a
+ * gathering needs data from each. */
 static void check_ranks(Trace *t) {
     Collectives all = collectives_of(t);
     double within = 0, early = 0;
@@ -133,7 +133,8 @@ static void check_limits(Trace *t, const Figures *f) {
                       above ? ": its data stay in a cache, or its work is counted too high" : "");
 }
 
-/* Where the steps' own noise hides a cost above the limit, it is not known, and nothing is passed. */
+/* If the noise of the steps hides a cost above the limit, the cost is unknown, and the check does not
+ * pass. */
 static void check_overhead(Trace *t, const Figures *f) {
     if (!t->run.step_count || t->run.apart) return;
     if (f->overhead_noise && fabs(f->overhead) > TRACING_COSTS_AT_MOST) return;

@@ -13,14 +13,14 @@
 
 enum { INDENT = 9, HOTTEST = 5, TEXT_BYTES = 1024 };
 
-/* A heading and a text beside it, wrapped at blanks and then at most so many lines of it. */
+/* Prints a heading and beside it a text, wrapped at blanks, in at most `lines` lines. */
 static void print_wrapped(const char *heading, const char *text, int width, int lines, FILE *file) {
     size_t room = (size_t)(width - INDENT);
     for (; *text && lines > 0; lines--, heading = "") {
         size_t length = strlen(text);
         if (length > room)
             for (length = room; length > 0 && text[length] != ' ';) length--;
-        if (length == 0) length = room; // a word that is longer than a line
+        if (length == 0) length = room; // a word longer than a line
         fprintf(file, "%-*s%.*s\n", INDENT, heading, (int)length, text);
         text += length + (text[length] == ' ');
     }
@@ -98,7 +98,7 @@ static void print_row(const Profile *p, const OperationRow *row, int name_width,
     fprintf(file, "\n");
 }
 
-/* Of the last path, the fused one where there are two. */
+/* For the last path: the fused one if there are two. */
 static void print_hottest(const Profile *p, int width, FILE *file) {
     const Figures *f = &p->paths[p->count - 1].figures;
     const OperationRow **rows = memory_array((size_t)f->row_count + 1, sizeof *rows);

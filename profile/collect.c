@@ -17,12 +17,12 @@
 struct Collector {
     Device *device;
     TraceSource source;
-    char note[256]; // why not a better source, or how it is used
+    char note[256]; // why no better source is used, or how the source is used
     Cupti *cupti;   // NULL: another source
     bool apart;     // the device rests before each primitive
-    bool graphs;    // it tells what is launched as a whole apart
+    bool graphs;    // kernels inside graph launches are recorded
     Recorder *recorder;
-    bool outside; // profilers outside record along
+    bool outside; // external profilers record along
     Counters counters;
     double counts[COUNTER_COUNT];
     const Record *records;
@@ -103,7 +103,8 @@ Status collector_begin(Collector *c, bool warm) {
     if (c->outside) c->device->outside_profiler(c->device, true);
     if (c->cupti) {
         TRY(c->cupti->start(c->cupti));
-        return c->device->synchronize(c->device); // its first call takes CUPTI up to 2 ms: not in a step
+        return c->device->synchronize(c->device); // its first call takes CUPTI up to 2 ms, which must not
+                                                  // fall into a step
     }
     if (!c->device->watcher) watch_begin(c->device, c->recorder);
     return OK;
@@ -121,7 +122,7 @@ Status collector_end(Collector *c) {
 
 /* ---- device events and calls from CUPTI ---- */
 
-/* For each correlation number, from the smallest on, the call's event. */
+/* Maps each correlation id, from the smallest on, to the event of its call. */
 typedef struct {
     int64_t *call;
     uint32_t first;
@@ -141,7 +142,7 @@ static Calls open_calls(const Activities *a) {
     return calls;
 }
 
-/* The system's numbers of threads or streams become 0, 1, ... in the order in which they appear. */
+/* The system's thread or stream numbers become 0, 1, ... in order of first use. */
 enum { NUMBERS_MOST = TRACE_READERS };
 typedef struct {
     int64_t known[NUMBERS_MOST];
@@ -171,7 +172,7 @@ static TraceEvent activity_event(const Making *m, const Activity *a, const char 
 }
 
 static void add_call(Making *m, const Activity *a, Calls *calls, Numbering *threads) {
-    char name[96]; // without the version at the end: "cudaLaunchKernelExC_v11060"
+    char name[96]; // without the version suffix: "cudaLaunchKernelExC_v11060"
     snprintf(name, sizeof name, "%s", a->name);
     char *version = strstr(name, "_v");
     if (version && strspn(version + 2, "0123456789") == strlen(version + 2)) *version = 0;
@@ -199,7 +200,7 @@ static void add_activities(Making *m, const Collector *collector) {
     const Activities *a = &collector->activities;
     Numbering threads = {0}, streams = {0};
     Calls calls = open_calls(a);
-    for (int64_t i = 0; i < a->count; i++) /* but for what made CUPTI ready, before the first record */
+    for (int64_t i = 0; i < a->count; i++) /* except CUPTI's own setup, before the first record */
         if (a->activities[i].kind == TRACE_RUNTIME && a->activities[i].begin >= m->origin)
             add_call(m, &a->activities[i], &calls, &threads);
     for (int64_t i = 0; i < a->count; i++)
@@ -210,7 +211,7 @@ static void add_activities(Making *m, const Collector *collector) {
 
 /* ---- the whole ---- */
 
-/* The words of this process's command line, with blanks between. */
+/* The words of this process's command line, separated by blanks. */
 static void read_command(char *text, size_t size) {
     FILE *file = fopen("/proc/self/cmdline", "r");
     size_t length = file ? fread(text, 1, size - 1, file) : 0;
@@ -259,7 +260,7 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->step = trace_name(t, run->step ? run->step : "");
     to->engine = trace_name(t, run->engine ? run->engine : "");
     to->window = trace_name(t, run->window);
-    to->measured.note = NULL; // of the start, where it has been said
+    to->measured.note = NULL; // the note of the start, which has been reported
     set_provenance(c->device, t);
     trace_set_settings(t, run->settings, run->settings_count);
     to->device_count = 1;

@@ -29,7 +29,7 @@ void timed_operations_free(TimedOperations *timed) {
     *timed = (TimedOperations){0};
 }
 
-/* The rows' medians of a pass, added up; PASS_COUNT: of all. */
+/* The sum of the rows' medians for a pass; PASS_COUNT: for all passes. */
 static double pass_ms(const Figures *f, Pass pass) {
     double ns = 0;
     for (int64_t i = 0; i < f->row_count; i++)
@@ -42,10 +42,10 @@ static char limit_letter(const OperationRow *r) {
     return r->work.sent > 0 ? 'l' : 'b';
 }
 
-/* A column's rates have one unit: that in which the highest rate of arithmetic is more than 1. */
+/* The unit of a column's rates: the largest in which the highest rate is more than 1. */
 typedef struct {
     char letter;
-    double per_ns; // of it is one FLOP, or byte, a nanosecond
+    double per_ns; // of it is one FLOP, or byte, per ns
 } RateUnit;
 
 static RateUnit rate_unit(const Figures *f) {
@@ -101,7 +101,7 @@ static const Difference *difference_of(const Comparison *c, const OperationRow *
     return difference_find(c->differences, c->difference_count, row->call, row->operation, row->pass);
 }
 
-/* Rate towards the limit that binds: of arithmetic, of memory, of the link. */
+/* The rate towards the limit that binds: of arithmetic, of memory, or of the link. */
 static void print_rate(const OperationRow *r, const Peaks *peaks, RateUnit unit, FILE *file) {
     char limit = limit_letter(r);
     double work = limit == 'm' ? r->work.flops : limit == 'l' ? r->work.sent : r->work.bytes;

@@ -8,7 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a descriptor gives (PERF_FORMAT_...): where there are more events than registers they take turns. */
+/* What a descriptor returns (PERF_FORMAT_...): if there are more events than registers, events are
+ * multiplexed. */
 typedef struct {
     uint64_t value, enabled, running;
 } Reading;
@@ -19,7 +20,7 @@ static int open_counter(uint64_t config, pid_t thread) {
                                          .config = config,
                                          .read_format =
                                              PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
-                                         .inherit = 1, // threads that it starts from now on
+                                         .inherit = 1, // also count threads that it starts later
                                          .exclude_kernel = 1,
                                          .exclude_hv = 1};
     return (int)syscall(SYS_perf_event_open, &attributes, thread, -1, -1, PERF_FLAG_FD_CLOEXEC);
@@ -32,7 +33,7 @@ void counters_open(Counters *counters) {
     counters->error = 0;
     DIR *threads = opendir("/proc/self/task");
     for (struct dirent *entry; threads && (entry = readdir(threads));) {
-        pid_t thread = (pid_t)atoi(entry->d_name); // "." and ".." are 0
+        pid_t thread = (pid_t)atoi(entry->d_name); // "." and ".." give 0
         if (thread <= 0 || counters->threads == COUNTED_THREADS) continue;
         for (int i = 0; i < COUNTER_COUNT; i++) {
             int descriptor = open_counter(configs[i], thread);
@@ -47,7 +48,7 @@ void counters_open(Counters *counters) {
 static double read_counter(int descriptor) {
     Reading r;
     if (descriptor < 0 || read(descriptor, &r, sizeof r) != sizeof r) return -1;
-    if (r.running == 0) return r.enabled == 0 ? 0 : -1; // asleep all the time; or never had a register
+    if (r.running == 0) return r.enabled == 0 ? 0 : -1; // asleep all the time; or never given a register
     return (double)r.value * ((double)r.enabled / (double)r.running);
 }
 

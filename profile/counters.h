@@ -1,4 +1,4 @@
-/* counters: the CPU's own counts of what this process did, where the system allows it (perf_event_open). */
+/* counters: the CPU's hardware counters for this process, where the system allows it (perf_event_open). */
 #pragma once
 
 typedef enum {
@@ -11,19 +11,19 @@ typedef enum {
 
 enum { COUNTED_THREADS = 64 };
 
-/* Of each thread open descriptors, or -1 for a counter that cannot be had. All zero is closed. */
+/* Open descriptors for each thread, or -1 for a counter that is not available. All zero means closed. */
 typedef struct {
     int descriptors[COUNTED_THREADS][COUNTER_COUNT];
     int threads;
-    int error; // errno of the first that could not be had; 0: all could
+    int error; // errno of the first counter that is not available; 0: all are
 } Counters;
 
-/* Starts counting what the process's threads do outside the kernel. Not being allowed is no error. */
+/* Starts counting the user-space work of the process's threads. Lack of permission is not an error. */
 void counters_open(Counters *counters);
 
-/* Sums over the threads, scaled up where events took turns; -1: not known. */
+/* Sums over the threads, scaled up where events were multiplexed; -1: unknown. */
 void counters_read(const Counters *counters, double counts[COUNTER_COUNT]);
 
-/* Why not all are known, for people; "" where nothing is amiss. Holds also after counters_close. */
+/* Why some counters are unknown, for the user; "" if all are known. Also valid after counters_close. */
 const char *counters_note(const Counters *counters);
 void counters_close(Counters *counters);

@@ -17,7 +17,7 @@ struct Events {
     JsonWriter line;
 };
 
-/* Cuts what follows the last newline. Pipes and terminals have nothing to cut. */
+/* Cuts an incomplete last line. Pipes and terminals have none. */
 static Status cut_half_line(const Events *events) {
     char block[4096];
     struct stat about;
@@ -81,9 +81,9 @@ Status events_end(Events *events) {
     if (events->descriptor < 0) return OK;
     JsonWriter *line = &events->line;
     json_write_close(line, '}');
-    /* Newlines inside are blanks of a value that was JSON already: strings have theirs escaped. */
+    /* Newlines in embedded JSON values become blanks; inside strings they are already escaped. */
     for (char *at = line->text; (at = strchr(at, '\n'));) *at = ' ';
-    line->text[line->length] = '\n'; /* in the place of the zero, which nobody reads here */
+    line->text[line->length] = '\n'; /* overwrites the terminating zero */
     for (size_t done = 0; done < line->length + 1;) {
         ssize_t wrote = write(events->descriptor, line->text + done, line->length + 1 - done);
         if (wrote < 0 && errno == EINTR) continue;

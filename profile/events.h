@@ -1,18 +1,17 @@
-/* events: the --log file. One JSON object on each line, {"event":"step","step":1,...}, written whole and at
- * once, so that whoever reads along sees complete lines only. */
+/* events: the --log file: one JSON object per line, {"event":"step","step":1,...}, each written by a single
+ * call, so that readers only see complete lines. */
 #pragma once
 
 #include "base/json_writer.h"
 
 typedef struct Events Events;
 
-/* Opens the file; "" is no log, whose events are not written. `append` goes on with one that exists, as a
- * resumed run does; the half of a line that a killed run left at its end is cut off. Otherwise what was there
- * is gone. */
+/* Opens the file; "" means no log: events are discarded. `append` continues an existing file, as a resumed
+ * run does, after cutting an incomplete last line. Otherwise existing content is overwritten. */
 CHECKED Status events_open(const char *path, bool append, Events **events);
-void events_close(Events *events); // NULL is fine
+void events_close(Events *events); // accepts NULL
 
-/* An event: begin gives its line, for its fields in order; end writes it. ERROR_FILE when the line could not
- * be written. */
+/* An event: begin returns its writer, for its fields in order; end writes the line. ERROR_FILE if it could
+ * not be written. */
 JsonWriter *events_begin(Events *events, const char *event);
 CHECKED Status events_end(Events *events);

@@ -13,7 +13,7 @@ static bool in_window(const Figures *f, const TraceEvent *e) {
     return e->step >= f->first_step && e->step < f->first_step + f->steps;
 }
 
-/* Names of one trace are the same pointer where they are the same text. */
+/* Equal names within a trace are the same pointer. */
 static OperationRow *row_of(Figures *f, const TraceEvent *e) {
     for (int64_t i = 0; i < f->row_count; i++) {
         OperationRow *r = &f->rows[i];
@@ -48,12 +48,12 @@ static Pass pass_of(const TraceEvent *e) {
                                          : PASS_FORWARD;
 }
 
-/* What all events of each kernel took, and how long they were queued. */
+/* The total time of each kernel's events, and their time in the queue. */
 typedef struct {
     RowValues times, queued;
 } KernelTimes;
 
-/* The shapes of the primitive or operation that a device event served. */
+/* The shapes of the primitive or operation that a device event belongs to. */
 static const char *shapes_of(const Trace *t, const TraceEvent *e) {
     for (int64_t i = e->parent; i >= 0; i = t->events[i].parent)
         if (t->events[i].shapes) return t->events[i].shapes;
@@ -145,7 +145,7 @@ static void add_host(Figures *f, const TraceEvent *e) {
     work_add(&row->work, e->work);
 }
 
-/* Sums over the recorded steps become means. */
+/* Turns sums over the recorded steps into means. */
 static void finish(Figures *f) {
     const Peaks *limits = trace_limits(&f->trace->run);
     double steps = (double)f->steps;
@@ -215,9 +215,9 @@ static int earlier(const void *a, const void *b) {
     return (x->when.end > y->when.end) - (x->when.end < y->when.end);
 }
 
-/* What lies between two stretches of a step goes to the later one's phase, and what overlaps to the
- * earlier; what comes before the first and after the last is of no phase, so of the others. `steps` are
- * those of the recorded steps. */
+/* A gap between two stretches of a step counts to the later one's phase, and an overlap to the earlier one's;
+ * time before the first and after the last counts to "others". `steps` are the intervals of the recorded
+ * steps. */
 static void add_phases(Figures *f, Stretch *stretches, int64_t count, const Interval *steps) {
     int64_t reached = 0;
     double ns[PHASE_COUNT] = {0};
@@ -238,16 +238,16 @@ static void add_phases(Figures *f, Stretch *stretches, int64_t count, const Inte
     for (int p = 0; p < PHASE_COUNT; p++) f->phases[p].ns = ns[p] / (double)f->steps;
 }
 
-/* The part of an interval that lies in its step. */
+/* The part of an interval within its step. */
 static Interval clipped(Interval i, Interval step) {
     if (i.begin < step.begin) i.begin = step.begin;
     if (i.end > step.end) i.end = step.end;
     return i;
 }
 
-/* What an event attributes: of an operation the time from its first to its last kernel, and that in which
- * the host launches it, for which the device waits where the launches bind, as for a graph's; of a copy the
- * time from the call that asks for it, since the host waits for its end. Gives up to two intervals. */
+/* The time that an event attributes. For an operation: from its first to its last kernel, and the time in
+ * which the host launches it, for which the device waits if launches are the bottleneck, as for a graph. For
+ * a copy: from the call on, because the host waits for its end. Returns up to two intervals. */
 static int attributed(const Trace *t, int64_t index, Span span, Interval intervals[2]) {
     const TraceEvent *e = &t->events[index];
     int count = 0;
@@ -296,8 +296,8 @@ static void fold_phases(Figures *f) {
     memory_free(steps);
 }
 
-/* Lengths of the recorded steps, as their timer saw them where it is known, in `ms` (steps); and what of them
- * their readers took, in the mean. */
+/* Lengths of the recorded steps in `ms` (steps), by their timer if known; and the mean time of their
+ * readers. */
 static void traced_times(const Figures *f, double *ms, double *reader_ms) {
     const Trace *t = f->trace;
     int64_t taken = 0;
@@ -311,7 +311,7 @@ static void traced_times(const Figures *f, double *ms, double *reader_ms) {
     if (t->run.traced_count == f->steps) memcpy(ms, t->run.traced_ms, (size_t)f->steps * sizeof *ms);
 }
 
-/* Step times with tracing off, where there are any, else those of the recorded steps. */
+/* Step times with tracing off, if there are any, else those of the recorded steps. */
 static void fold_times(Figures *f) {
     const TraceRun *run = &f->trace->run;
     int64_t taken = f->steps;

@@ -4,6 +4,6 @@
 #include "kernels/device/device.h"
 #include "report/trace.h"
 
-/* The share of the most warps that a multiprocessor can hold that it can hold of this kernel; 0 where the
- * limits are not known. Registers are given to warps in units of 256, of four equal files. */
+/* The number of this kernel's warps that fit a multiprocessor, as a share of the maximum; 0 if the limits are
+ * unknown. Registers are allocated to warps in units of 256, in four equal register files. */
 double kernel_occupancy(const MultiprocessorLimits *limits, const KernelShape *shape);

@@ -41,7 +41,7 @@ static void note(OutputDifference *o, const Ctx *ctx, const Call *call, double d
     Difference *known = (Difference *)difference_find(o->differences, o->difference_count, ctx->call,
                                                       operation_name(call->operation), call->pass);
     if (known) {
-        if (!(difference <= known->difference)) known->difference = difference; // a NaN stays visible
+        if (!(difference <= known->difference)) known->difference = difference; // so that a NaN stays visible
         return;
     }
     o->differences =

@@ -1,4 +1,4 @@
-/* output_difference: how far the naive and the fused path's outputs lie apart, operation by operation. */
+/* output_difference: relative error between the outputs of the naive and the fused path, per operation. */
 #pragma once
 
 #include "kernels/op.h"
@@ -7,13 +7,13 @@
 /* An observer (Ctx.observe = output_difference_observe, Ctx.observer = this) that keeps the outputs of a
  * first run in host memory and compares those of a second run with them, call by call. All zero at first. */
 typedef struct {
-    bool second; // the caller sets it between the runs
+    bool second; // set by the caller between the runs
     Difference *differences;
     int64_t difference_count, difference_room;
     struct KeptOutput *kept;
-    int64_t kept_count, kept_room, next; // next: where the second run is
+    int64_t kept_count, kept_room, next; // next: the position of the second run
 } OutputDifference;
 
-/* ERROR_INTERNAL where the second run's calls are not the first's. */
+/* ERROR_INTERNAL if the second run makes other calls than the first. */
 CHECKED Status output_difference_observe(Ctx *ctx, const Call *call);
 void output_difference_close(OutputDifference *observer);

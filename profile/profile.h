@@ -3,8 +3,8 @@
 
 #include "report/profile.h"
 
-/* Folds and audits finished traces, which the caller closes after profile_free. A finding is added for
- * each check. */
+/* Folds and audits finished traces, which the caller closes after profile_free. Adds a finding for each
+ * check. */
 CHECKED Status profile_make(Trace *const *traces, int count, const Difference *differences,
                             int difference_count, Profile *profile);
 void profile_free(Profile *profile);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Structs are copied as they are, but for their texts, in whose places the numbers of names stand: all texts
- * of a run and of an event must be listed. */
+/* Structs are copied bytewise, with texts replaced by numbers of names: every text of a run and of an event
+ * must be listed here. */
 static const size_t run_texts[] = {
     offsetof(TraceRun, source_note),   offsetof(TraceRun, device),     offsetof(TraceRun, library),
     offsetof(TraceRun, host),          offsetof(TraceRun, model),      offsetof(TraceRun, dtype),
@@ -24,7 +24,7 @@ enum {
     EVENT_TEXTS = sizeof event_texts / sizeof *event_texts
 };
 
-/* What lies behind it: names with their zeros, events, samples of memory, times. */
+/* The header. It is followed by zero-terminated names, events, memory samples, and times. */
 typedef struct {
     uint64_t layout;
     int64_t name_bytes, names, events, samples;
@@ -60,7 +60,7 @@ static void keep_texts(Trace *t, void *object, const size_t *texts, int count) {
     for (int i = 0; i < count; i++) (void)trace_name(t, *(const char **)(void *)((char *)object + texts[i]));
 }
 
-/* Before any number is read: a name that is added may change those of others. */
+/* Must come before any number is read, because adding a name may change the numbers of others. */
 static void name_all(Trace *t) {
     keep_texts(t, &t->run, run_texts, RUN_TEXTS);
     for (int64_t i = 0; i < t->count; i++) keep_texts(t, &t->events[i], event_texts, EVENT_TEXTS);
@@ -112,7 +112,7 @@ typedef struct {
     const char *data;
     size_t left;
     Trace *trace;
-    const char **names; // (count) by their numbers at the other end
+    const char **names; // (count) by their numbers in the packed trace
     int64_t count;
 } Unpack;
 

@@ -5,7 +5,7 @@
 #include "profile/trace_pack.h"
 
 static int64_t moved(int64_t time, int64_t by) {
-    return time > 0 ? time + by : time; // 0: not known
+    return time > 0 ? time + by : time; // 0: unknown
 }
 
 static void move(Trace *t, int64_t by) {
@@ -20,7 +20,7 @@ static void move(Trace *t, int64_t by) {
     for (int64_t i = 0; i < t->memory_count; i++) t->memory[i].at += by;
 }
 
-/* To the clock of rank 0; and all times begin with the rank that began first. */
+/* Converts times to the clock of rank 0, and lets time begin with the rank that began first. */
 static Status take_others(Trace *t, const RankPart *parts, const RankClock *clocks, int size) {
     int64_t first = t->run.origin;
     t->others = memory_array((size_t)size, sizeof *t->others);
@@ -44,7 +44,7 @@ Status trace_gather(Trace *t, Comm *comm) {
     RankPart mine = {0}, *parts = memory_array((size_t)comm->size, sizeof *parts);
     RankClock *clocks = memory_array((size_t)comm->size, sizeof *clocks);
     if (comm->rank > 0) trace_pack(t, &mine.data, &mine.bytes);
-    Status status = comm_barrier(comm); // so that nobody waits for a clock
+    Status status = comm_barrier(comm); // so that no rank waits while clocks are compared
     if (!status) status = rendezvous_clocks(comm->rendezvous, clocks);
     if (!status) status = rendezvous_collect(comm->rendezvous, mine, parts);
     if (!status && comm->rank == 0) status = take_others(t, parts, clocks, comm->size);

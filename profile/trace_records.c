@@ -21,13 +21,13 @@ static TraceKind kind_of(const Making *m, const Record *r, int64_t parent, Phase
     if (r->kind == RECORD_PRIMITIVE) return TRACE_PRIMITIVE;
     if (r->scope == SCOPE_STEP && parent < 0) return TRACE_STEP;
     if (r->parent >= 0 && m->records[r->parent].kind == RECORD_GRAPH)
-        parent = m->trace->events[parent].parent; // a graph's phases are the step's
+        parent = m->trace->events[parent].parent; // the phases of a graph are those of the step
     bool inside = parent >= 0 && m->trace->events[parent].kind == TRACE_STEP;
     if (inside) *phase = r->scope == SCOPE_PHASE ? r->phase : PHASE_OTHER;
     return inside && *phase != PHASE_OTHER ? TRACE_PHASE : TRACE_SCOPE;
 }
 
-/* What the record's host event and its device events have in common. */
+/* The fields that the record's host event and device events share. */
 static TraceEvent begin_event(const Making *m, int64_t i, TraceKind kind, const char *name) {
     const Record *r = &m->records[i];
     TraceEvent e = trace_event(m->trace, kind, name);
@@ -39,7 +39,7 @@ static TraceEvent begin_event(const Making *m, int64_t i, TraceKind kind, const 
     return e;
 }
 
-/* The sizes of what was read, or its strides; NULL where nothing was. */
+/* The sizes of inputs, or their strides; NULL without inputs. */
 static const char *say_inputs(Trace *t, const RecordInput inputs[RECORD_INPUTS], bool strides) {
     Shape shapes[RECORD_INPUTS];
     char text[SHAPES_BYTES];
@@ -71,7 +71,7 @@ static void add_host_event(Making *m, int64_t i) {
     e.own = r->scope == SCOPE_OWN;
     e.host = r->scope == SCOPE_HOST || r->kind == RECORD_GRAPH;
     if (operation) {
-        bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also where another operation lends it
+        bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also if lent by another operation
         e.operation =
             part ? m->trace->events[parent].operation : trace_name(m->trace, operation_name(r->operation));
         e.pass = r->pass;
@@ -86,7 +86,7 @@ static void add_host_event(Making *m, int64_t i) {
         e.strides = say_inputs(m->trace, r->inputs, true);
         if (r->kind == RECORD_OPERATION) e.work = r->work;
         e.traffic = r->traffic;
-        /* An operation stands where the first of its parts does. */
+        /* An operation's source is that of its first part. */
         if (e.source && parent >= 0 && !m->trace->events[parent].source)
             m->trace->events[parent].source = e.source;
     }
@@ -125,7 +125,7 @@ static CopyDirection direction_of(RecordKind kind) {
                                      : COPY_OTHER;
 }
 
-/* When a record ran on its device, in ns since the origin. On the CPU that is when it ran. */
+/* When a record ran on its device, in ns since the origin; on the CPU the same as on the host. */
 static Interval device_time(const Making *m, int64_t i) {
     const Record *r = &m->records[i];
     if (m->trace->run.source == SOURCE_CLOCK)
@@ -136,8 +136,8 @@ static Interval device_time(const Making *m, int64_t i) {
     return (Interval){begin, begin + record_ns(1e-3 * r->device_ms)};
 }
 
-/* A library's call is the same kernel wherever it is made; parts of two operations, or of its two passes, are
- * two kernels, though they may bear one name. */
+/* A library's call is the same kernel wherever it is made. Primitives of two operations, or of two passes,
+ * are different kernels, even with equal names. */
 static void name_kernel(const Making *m, int64_t i, char *name, size_t size) {
     const Record *r = &m->records[i];
     if (r->kind == RECORD_LIBRARY || is_transfer(r->kind)) {
@@ -163,8 +163,8 @@ static void add_device_event(Making *m, int64_t i, Interval when) {
     trace_add(m->trace, &e);
 }
 
-/* What lies between the copies and fills inside a record is its own: the kernels around them. A library's
- * call, or primitives, are all there is in theirs. */
+/* The gaps between copies and fills inside a record are the record's own kernels. A record with library calls
+ * or primitives has no other work. */
 static void add_own(Making *m, int64_t i) {
     Interval whole = device_time(m, i);
     for (int64_t k = i + 1; k < m->count && m->records[k].parent >= i; k++)
@@ -184,14 +184,14 @@ void records_add_device(Making *m) {
 
 /* ---- memory ---- */
 
-/* The first of the kind that begins then, inside `outer`; where there is none, that. */
+/* The first event of the kind that begins at that time or later inside `outer`; if there is none, `outer`. */
 static int64_t next_inside(const Trace *t, int64_t outer, int64_t at, TraceKind kind) {
     for (int64_t i = outer + 1; i < t->count && t->events[i].begin < t->events[outer].end; i++)
         if (t->events[i].kind == kind && t->events[i].begin >= at) return i;
     return outer;
 }
 
-/* Whether an operation or a primitive says that it fills what was taken. */
+/* Whether an operation or a primitive declares that it fills this allocation. */
 static bool fills(const Making *m, const TraceEvent *e, const RecordMemory *taken) {
     const void *const *filled = m->records[e->instance].fills;
     for (int i = 0; i < RECORD_FILLS; i++)
@@ -200,8 +200,9 @@ static bool fills(const Making *m, const TraceEvent *e, const RecordMemory *take
     return false;
 }
 
-/* What an operation fills is taken in it or right before it begins: of its primitives the last that says so
- * fills it, or else the next to begin. What is taken for nobody is the taker's. */
+/* Finds the event that fills an allocation. Memory that an operation fills is allocated in it or directly
+ * before it: the filler is the last of its primitives that declares so, or else the next event to begin.
+ * Memory that nobody declares belongs to the event that allocates it. */
 static int64_t filler_of(const Making *m, int64_t taker, int64_t at, const RecordMemory *taken) {
     const Trace *t = m->trace;
     int64_t operation = trace_above(t, taker, TRACE_OPERATION), filler = -1;
@@ -264,7 +265,7 @@ void records_add_memory(Making *m, const Recorder *recorder, size_t workspace,
 
 /* ---- operations alone, timed one by one ---- */
 
-/* Steps enclose what has none of its own around it. */
+/* Steps enclose events without a parent. */
 static void add_steps(Making *m) {
     for (int64_t i = 0; i < m->count; i++) {
         const Record *r = &m->records[i];
@@ -280,7 +281,7 @@ static void add_steps(Making *m) {
 
 Status records_trace(const Record *records, int64_t count, const Peaks *limits, Trace **trace) {
     size_t room = (size_t)count + 1;
-    double *ms = memory_array(room, sizeof *ms); // that no record inside has
+    double *ms = memory_array(room, sizeof *ms); // without the time of records inside
     Making m = {.records = records, .count = count, .trace = trace_open(), .outer = -1};
     m.event = memory_array(room, sizeof *m.event);
     m.origin = count ? record_ns(records[0].cpu_start) : 0;

@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-/* What the device did before. */
+/* The device's original functions. */
 typedef struct {
     Recorder *recorder;
     Device device;

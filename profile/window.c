@@ -14,7 +14,7 @@ static Status malformed(const char *text, const char *why) {
                 text, why);
 }
 
-/* A whole number; moves `at` behind it. */
+/* Reads an integer and advances `at` past it. */
 static bool read_number(const char **at, int64_t *value) {
     char *end;
     if (**at < '0' || **at > '9') return false;
@@ -48,7 +48,7 @@ static Status parse_cycles(const char *text, Window *w) {
 }
 
 static Status parse_ranges(const char *text, Window *w) {
-    int64_t count = 0, after = 1; // the first step that no earlier segment has
+    int64_t count = 0, after = 1; // the first step after the previous segment
     for (const char *at = text; *at; at++) count += *at == '[';
     if (count > WINDOW_SEGMENTS) return malformed(text, "there are too many segments");
     for (const char *at = text;;) {
@@ -74,7 +74,7 @@ Status window_parse(const char *text, Window *window) {
     return status;
 }
 
-/* The end of the timed pass behind a segment. */
+/* The end of the timed pass after a segment. */
 static int64_t timed_end(const Window *w, int64_t i) {
     const WindowSegment *s = &w->segments[i];
     int64_t end = w->untimed ? s->end : s->end + (s->end - s->begin);

@@ -6,15 +6,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a step is to the profile. */
+/* The profiler's use of a step. */
 typedef enum {
     STEP_OUTSIDE,
-    STEP_READY,  // traced, but what it shows is thrown away: tracing itself warms up
+    STEP_READY,  // traced, but discarded: tracing itself warms up
     STEP_RECORD, // traced
-    STEP_TIMED,  // of the pass that follows a segment with tracing off: as many steps, if there is room
+    STEP_TIMED,  // timed with tracing off, after a segment: as many steps, if they fit before the next
+                 // segment
 } StepUse;
 
-/* Recorded steps [begin, end), and from `ready` on the steps before that warm tracing up. */
+/* Recorded steps [begin, end); the steps from `ready` on warm up tracing. */
 typedef struct {
     int64_t ready, begin, end;
 } WindowSegment;
@@ -24,15 +25,15 @@ enum { WINDOW_SEGMENTS = 1000 }; // at most
 typedef struct {
     WindowSegment segments[WINDOW_SEGMENTS]; // (count) in order
     int64_t count;
-    bool untimed;    // no pass with tracing off follows a segment
-    bool from_start; // steps count from the first of this process; else as the run counts them, from 1
+    bool untimed;    // no timed pass follows a segment
+    bool from_start; // steps are numbered from this process's first; else by the run, from 1
 } Window;
 
-/* Parses "skip,closed,ready,record,repeat" (steps before everything; then, `repeat` times: steps that are
- * left alone, that warm tracing up, that are recorded) or "[a,b),[c,d)" (steps by number). ERROR_USAGE. */
+/* Parses "skip,closed,ready,record,repeat" (skip the first steps; then, `repeat` times: idle steps, warm-up
+ * steps, recorded steps) or "[a,b),[c,d)" (steps by number). ERROR_USAGE. */
 CHECKED Status window_parse(const char *text, Window *window);
 
-/* What `step` is, and to which segment it belongs (the last begun; -1 before the first). Steps from 1. */
+/* The use of `step`, from 1, and its segment (the last one begun; -1 before the first). */
 StepUse window_use(const Window *window, int64_t step, int64_t *segment);
 
 /* The last step that the window records, and the last that it times. */

@@ -1,4 +1,4 @@
-/* CUPTI itself: found, subscribed to, switched on and off. */
+/* Finds CUPTI, subscribes to it, and switches it on and off. */
 #include "profile/cupti/internal.h"
 
 #include "base/memory.h"
@@ -10,12 +10,12 @@
 
 enum { BUFFER_BYTES = 4 << 20, BUFFERS = 1024, API_MAJOR = CUPTI_API_VERSION / 10000 };
 
-/* CUPTI's buffer callbacks bring no pointer of ours along, so this, alone in the house, cannot travel as an
- * argument. CUPTI calls them from a thread of its own; that ends with the flush, before anything is read. */
+/* CUPTI's buffer callbacks carry no user pointer, so this state must be static, the only such state in
+ * fusebox. CUPTI calls them from a thread of its own, which ends with the flush, before anything is read. */
 static struct {
     Buffer buffers[BUFFERS];
     int full;
-    int64_t lost; // buffers that there was no room for
+    int64_t lost; // buffers for which memory had run out
     bool clock_registered;
 } received;
 
@@ -56,8 +56,8 @@ static void take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, siz
     memory_free(buffer);
 }
 
-/* The launches of kernels. The runtime's call the driver's, under the same correlation; libraries call
- * either. */
+/* Functions that launch kernels. The runtime's functions call the driver's, under the same correlation id;
+ * libraries call either. */
 static const struct {
     CUpti_CallbackDomain domain;
     CUpti_CallbackId id;
@@ -86,16 +86,16 @@ static void on_call(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id
         return;
     }
     const CUpti_CallbackData *call = data;
-    if (c->capture >= 0) return; // noted, not launched
+    if (c->capture >= 0) return; // captured, not launched
     if (call->callbackSite != CUPTI_API_ENTER) return;
-    if (call->correlationId == c->launch_call) return; // a call inside the one that has been counted
+    if (call->correlationId == c->launch_call) return; // a call inside one that has already been counted
     c->launch_call = call->correlationId;
     c->launches++;
 }
 
 /* ---- one window ---- */
 
-/* Calls of the driver too: libraries launch through it, and only a recorded call bears a mark. */
+/* Includes calls of the driver, because libraries launch through it, and only recorded calls have a mark. */
 static const CUpti_ActivityKind kinds[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -133,7 +133,7 @@ static Status cupti_start(Cupti *base) {
     return c->on ? OK : switch_records(c, true);
 }
 
-/* What is captured is marked by its nodes: its calls are the capture's. */
+/* During a capture nodes get the marks, because the calls belong to the capture. */
 static void cupti_mark(void *base, int64_t mark) {
     Opened *c = base;
     if (c->depth++ < MARKS_MOST) c->marks[c->depth - 1] = mark;
@@ -170,11 +170,11 @@ static void cupti_close(Cupti *base) {
     memory_free(c->activities);
     memory_free(c->marked);
     memory_free(c->nodes);
-    /* The library stays loaded: CUDA holds on to it. */
+    /* the library stays loaded, because CUDA keeps references to it */
     memory_free(c);
 }
 
-/* NULL where it is not. It stays loaded. */
+/* NULL if it is not found. It stays loaded. */
 static void *open_library(void) {
     char name[32];
     snprintf(name, sizeof name, "libcupti.so.%d", API_MAJOR);
@@ -202,7 +202,7 @@ static Status load(Opened *c) {
                 API_MAJOR);
 }
 
-/* CUPTI has one subscriber in a process, whoever comes first. */
+/* CUPTI allows one subscriber per process. */
 static Status subscribe(Opened *c) {
     char holder[2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN] = "";
     CUpti_SubscriberParams parameters = {.structSize = CUpti_SubscriberParams_STRUCT_SIZE,
@@ -222,9 +222,9 @@ static Status subscribe(Opened *c) {
 
 static Status start_records(Opened *c) {
     if (!received.clock_registered) CUPTI_TRY(c, ActivityRegisterTimestampCallback(clock_now));
-    received.clock_registered = true; // once in a process: CUPTI mixes clocks otherwise
+    received.clock_registered = true; // once per process: CUPTI mixes clocks otherwise
     CUPTI_TRY(c, ActivityRegisterCallbacks(give_buffer, take_buffer));
-    TRY(switch_records(c, true)); // what this machine refuses shows now, while there is another source
+    TRY(switch_records(c, true)); // errors show now, while another source can still be selected
     return switch_records(c, false);
 }
 

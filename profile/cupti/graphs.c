@@ -1,6 +1,6 @@
-/* Captured graphs: which mark each of their nodes was noted under, so that what a launch of the whole runs
- * can be told apart. The work is captured into one graph; an executable graph is a copy of that, and CUPTI
- * says which node is whose copy. Kernels bear the number of their node. */
+/* Maps the nodes of captured graphs to the marks they were captured under, so that the kernels of a graph
+ * launch can be told apart. Work is captured into a graph; an executable graph is a copy of it, and CUPTI
+ * reports which node is a copy of which. Kernels carry their node's id. */
 #include "profile/cupti/internal.h"
 
 #include "base/memory.h"
@@ -14,7 +14,7 @@ static Node *find_node(const Opened *c, uint64_t id) {
 }
 
 static void set_node(Opened *c, uint64_t id, int64_t mark) {
-    Node *known = find_node(c, id); // a number of a graph that is gone
+    Node *known = find_node(c, id); // the id of a node of a destroyed graph
     if (!known) {
         c->nodes = memory_grow(c->nodes, &c->node_room, c->node_count + 1, sizeof *c->nodes);
         known = &c->nodes[c->node_count++];
@@ -42,7 +42,7 @@ void cupti_graph_node(Opened *c, CUpti_CallbackId id, const CUpti_ResourceData *
     uint64_t node = 0, original = 0;
     if (!graph || c->GetGraphNodeId(graph->node, &node) != CUPTI_SUCCESS) return;
     if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) {
-        if (c->capture < 0) return; // not ours; or an executable graph's, which is told as a copy
+        if (c->capture < 0) return; // not ours; or a node of an executable graph, which is reported as a copy
         int64_t mark = c->depth && c->depth <= MARKS_MOST ? c->marks[c->depth - 1] : c->capture;
         set_node(c, node, mark > c->capture ? mark - c->capture : 0);
         return;

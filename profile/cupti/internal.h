@@ -1,11 +1,11 @@
-/* What the two halves of CUPTI's side share: its functions, found at run time, and what has been received. */
+/* Shared by the CUPTI files: its functions, loaded at run time, and the records received. */
 #pragma once
 
 #include "profile/cupti.h"
 
 #include <cupti.h>
 
-/* The functions of the library that are used. */
+/* The functions that are used. */
 #define CUPTI_FUNCTIONS(USE)                                                                                 \
     USE(GetVersion)                                                                                          \
     USE(GetResultString)                                                                                     \
@@ -29,7 +29,7 @@ typedef struct {
     size_t valid;
 } Buffer;
 
-/* A graph's node, noted so many marks after the first of its capture. */
+/* A graph's node, and its mark counted from the first of its capture. */
 typedef struct {
     uint64_t id;
     int64_t mark;
@@ -37,7 +37,7 @@ typedef struct {
 
 enum { MARKS_MOST = 32 };
 
-/* The mark that was innermost when a call was made. */
+/* The innermost mark when a call was made. */
 typedef struct {
     uint32_t correlation;
     int64_t mark;
@@ -50,31 +50,31 @@ typedef struct {
     CUPTI_FUNCTIONS(DECLARE)
 #undef DECLARE
     CUpti_SubscriberHandle subscriber;
-    bool on; // records come
+    bool on; // recording is on
     int64_t launches;
-    uint32_t launch_call; // correlation of the last launch
+    uint32_t launch_call; // correlation id of the last launch
     Activity *activities;
     int64_t count, room;
     Marked *marked;
     int64_t marked_count, marked_room;
 
     /* Of graphs. */
-    int64_t marks[MARKS_MOST]; // that are open
+    int64_t marks[MARKS_MOST]; // open marks
     int depth;
-    int64_t capture; // the first mark of what is being captured; -1: nothing is
+    int64_t capture; // the first mark of the current capture; -1: none
     Node *nodes;     // by id once `sorted`
     int64_t node_count, node_room;
     bool sorted;
 } Opened;
 
-/* A node was made or copied. */
+/* Called when a node is created or copied. */
 void cupti_graph_node(Opened *opened, CUpti_CallbackId id, const CUpti_ResourceData *data);
 void cupti_capture(void *opened, int64_t record);
 void cupti_replay(void *opened, int64_t record, int64_t kernels);
 
-/* How many marks after its capture's first; 0 for a node that is not known. */
+/* The node's mark, counted from the first of its capture; 0 for an unknown node. */
 int64_t cupti_node_mark(Opened *opened, uint64_t node);
 
-/* Reads the records in the buffers, and gives each call and what it launched the mark that it was made
- * under. What shares a stream has the device to itself, one after the other. */
+/* Reads the records in the buffers, and gives each call and everything it launched the mark under which it
+ * was made. Kernels that share a stream are serialized. */
 void cupti_read(Opened *opened, const Buffer *buffers, int count);

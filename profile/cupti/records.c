@@ -1,4 +1,4 @@
-/* CUPTI's records, turned into activities. */
+/* Converts CUPTI's records to activities. */
 #include "profile/cupti/internal.h"
 
 #include "base/memory.h"
@@ -55,7 +55,7 @@ static Activity copy_activity(const CUpti_ActivityMemcpy6 *m) {
                       .copy = {direction_of(m->copyKind), host_memory(m), (int64_t)m->bytes}};
 }
 
-/* From one GPU to another, also into memory that another process shares. */
+/* A copy between GPUs, or to memory shared by another process. */
 static Activity peer_copy_activity(const CUpti_ActivityMemcpyPtoP4 *m) {
     return (Activity){.kind = TRACE_COPY,
                       .name = copy_name(COPY_PEER),
@@ -105,7 +105,7 @@ static void add_marked(Opened *c, const CUpti_ActivityExternalCorrelation *e) {
 }
 
 static void add_record(Opened *c, const CUpti_Activity *record) {
-    switch ((int)record->kind) { // each version of CUPTI has more
+    switch ((int)record->kind) { // each version of CUPTI adds kinds
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
         add_activity(c, kernel_activity((const CUpti_ActivityKernel10 *)record));
@@ -132,10 +132,10 @@ static void add_record(Opened *c, const CUpti_Activity *record) {
 
 /* ---- joining ---- */
 
-/* What is known of each correlation, from the smallest number on. */
+/* What is known of each correlation id, from the smallest on. */
 typedef struct {
     int64_t mark;
-    bool runtime; // a call of the runtime bears it
+    bool runtime; // a runtime call has this id
 } Joint;
 
 static void first_and_last(const Opened *c, uint32_t *first, uint32_t *last) {
@@ -148,7 +148,7 @@ static void first_and_last(const Opened *c, uint32_t *first, uint32_t *last) {
     }
 }
 
-/* Marks every activity, and drops the driver's calls that a call of the runtime made. */
+/* Marks every activity, and drops driver calls made by runtime calls. */
 static void join(Opened *c) {
     uint32_t first, last;
     if (!c->count) return;
@@ -159,7 +159,7 @@ static void join(Opened *c) {
         const Marked *m = &c->marked[i];
         if (m->correlation < first || m->correlation > last) continue;
         Joint *joint = &joints[m->correlation - first];
-        if (m->mark > joint->mark) joint->mark = m->mark; // the innermost began last
+        if (m->mark > joint->mark) joint->mark = m->mark; // the innermost mark began last
     }
     for (int64_t i = 0; i < c->count; i++) {
         const Activity *a = &c->activities[i];
@@ -189,8 +189,9 @@ static int by_stream_and_begin(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* A kernel may be on the device while the one ahead on its stream still runs (programmatic dependent launch),
- * and mostly waits for it. Its time is counted from that one's end on, or the wait would count twice. */
+/* With programmatic dependent launch a kernel may start while the previous one on its stream still runs, and
+ * mostly waits for it. Its time is counted from the end of the previous kernel, or the wait would count
+ * twice. */
 static void take_turns(Opened *c) {
     Turn *turns = memory_array((size_t)c->count + 1, sizeof *turns);
     int64_t count = 0;
@@ -204,7 +205,7 @@ static void take_turns(Opened *c) {
         Activity *a = &c->activities[turns[i].activity];
         if (a->stream != ahead->stream || a->begin >= ahead->end) continue;
         a->begin = ahead->end;
-        if (a->end < a->begin) a->end = a->begin; // it did not wait, and was over sooner
+        if (a->end < a->begin) a->end = a->begin; // it did not wait, and ended earlier
     }
     memory_free(turns);
 }
