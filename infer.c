@@ -1,5 +1,4 @@
-/* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass, or what a task's
- * row can do (tasks/task.h). */
+/* infer: runs a model forward: profiles the forward pass, or runs a command of a task (tasks/task.h). */
 #define _GNU_SOURCE
 #include "base/cores.h"
 #include "base/memory.h"
@@ -18,10 +17,10 @@ typedef struct {
     Session session;
     Inference inference;
     Benchmark report;
-    int32_t *tokens; // of the profile's passes
+    int32_t *tokens; // input of the profile's passes
 } Run;
 
-/* What is done where nothing is asked for: profile(), below. */
+/* The command that runs if none is given: profile(), below. */
 static const Command benchmark = {
     .reads = "batch-sizes seq-lens image-sizes repeats warmup-runs compare json profile sweep batch seq"};
 
@@ -46,7 +45,7 @@ static int64_t largest(OptionList list, int64_t otherwise) {
     return most;
 }
 
-/* The passes of one size and form, traced. */
+/* Traces the passes of one size and form. */
 static Status trace_size(Run *run, const BenchmarkSize *size, Form form, TraceList *list) {
     const InferOptions *o = &run->options;
     Inference *in = &run->inference;
@@ -62,7 +61,7 @@ static Status trace_size(Run *run, const BenchmarkSize *size, Form form, TraceLi
     return status;
 }
 
-/* --profile: one form, or with --compare both and the differences of their outputs. */
+/* --profile: one form, or with --compare both forms and the differences of their outputs. */
 static Status profile_traced(Run *run, const BenchmarkSize *size, const char *suffix) {
     const InferOptions *o = &run->options;
     FILE *file = o->quiet ? NULL : stdout;
@@ -98,12 +97,12 @@ static Status profile_timed(Run *run, const BenchmarkSize *size) {
     return OK;
 }
 
-/* Memory, weights and an input for passes of that size at most. */
+/* Prepares memory, weights and an input for passes of at most that size. */
 static Status prepare_passes(Run *run, int64_t batch, int64_t seq) {
     const Config *c = &run->session.config;
     Task task = c->architecture->task;
-    bool hidden =
-        task == TASK_MASKED_TOKEN /* its head is for training */ || (task == TASK_CLASS && !c->class_head);
+    bool hidden = task == TASK_MASKED_TOKEN /* this head is used only in training */ ||
+                  (task == TASK_CLASS && !c->class_head);
     TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
     int64_t words = run->inference.input_bytes / (int64_t)sizeof *run->tokens + 1;
     memory_free(run->tokens);
@@ -113,7 +112,7 @@ static Status prepare_passes(Run *run, int64_t batch, int64_t seq) {
     return OK;
 }
 
-/* Pictures of another size have other positions: the model is loaded anew. */
+/* Pictures of another size have other positions, so the model is loaded again. */
 static Status prepare_pictures(Run *run, int64_t batch, int64_t side) {
     inference_close(&run->inference);
     run->inference = (Inference){0};
@@ -123,7 +122,7 @@ static Status prepare_pictures(Run *run, int64_t batch, int64_t side) {
 
 static Status profile_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
     Run *run = context;
-    bool sides = run->options.image_sizes.count > 0; // in place of lengths
+    bool sides = run->options.image_sizes.count > 0; // instead of lengths
     if (sides) TRY(prepare_pictures(run, batch, seq));
     const BenchmarkSize size = {run->tokens, batch, sides ? 1 : seq};
     return *run->options.profiling.window ? profile_traced(run, &size, suffix) : profile_timed(run, &size);
@@ -138,7 +137,7 @@ static Status profile_sizes(Run *run) {
     return profiling_sweep(&o->profiling, &sizes, profile_size, run, o->quiet ? NULL : stdout);
 }
 
-/* Sizes that cannot be are refused before the first is run. */
+/* Checks all sizes before the first is run. */
 static Status check_sides(Run *run) {
     for (int64_t i = 0; i < run->options.image_sizes.count; i++)
         TRY(session_scale(&run->session, run->options.image_sizes.values[i]));
@@ -166,7 +165,7 @@ static Status check_lengths(Run *run) {
     InferOptions *o = &run->options;
     int64_t context = run->session.config.context;
     bool patches = run->session.config.architecture->patches;
-    if (!o->seq) o->seq = patches ? 1 : context; // a picture is one
+    if (!o->seq) o->seq = patches ? 1 : context; // a picture has length 1
     int64_t seq = largest(o->seq_lens, o->seq);
     if (patches && seq > 1)
         return fail(ERROR_USAGE,
@@ -177,8 +176,7 @@ static Status check_lengths(Run *run) {
                 context);
 }
 
-/* What of the model is not what it may look like. A preset has no weights: what it says looks like a result,
- * and means nothing. */
+/* Warns if the output may mislead: a preset has no trained weights, so its results mean nothing. */
 static void warn_of_weights(const Run *run, const Command *command) {
     if (run->session.config.other_head && !run->options.quiet)
         fprintf(stderr, "%s: its head for %s is not used\n", session_model_name(&run->session),

@@ -1,4 +1,4 @@
-/* train: trains a Transformer. Options in, calls down, report out; what a step is: run/trainer.c. */
+/* train: trains a Transformer; a step is in run/trainer.c. */
 #define _GNU_SOURCE
 #include "base/cores.h"
 #include "base/memory.h"
@@ -17,7 +17,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { SKIPS_ALLOWED = 5 }; // updates skipped in a row before the run is given up
+enum { SKIPS_ALLOWED = 5 }; // consecutive skipped updates before the run is aborted
 
 typedef struct {
     TrainOptions options;
@@ -33,14 +33,14 @@ typedef struct {
     Profiling *profiling;
     const char *suffix; // of the profile's files, in a sweep
     FILE *hash_trace;
-    char *resume;         // the checkpoint that the run goes on from, or NULL
-    TrainingState state;  // where it stands
-    bool whole;           // weights and state are those after state.step: not in the middle of a step
-    double learning_rate; // of the step at hand
-    StepResult result;    // of it
+    char *resume;         // the checkpoint to resume from, or NULL
+    TrainingState state;  // its position
+    bool whole;           // weights and state are those after state.step, not in the middle of a step
+    double learning_rate; // of the current step
+    StepResult result;    // of the current step
     int64_t sample_every; // steps; 0: never
-    int skips;            // updates skipped in a row
-    bool stop;            // after a signal, which with several ranks all of them have heard of
+    int skips;            // consecutive skipped updates
+    bool stop;            // after a signal; with several ranks all of them know of it
 } Run;
 
 /* ---- setting up ---- */
@@ -48,7 +48,7 @@ typedef struct {
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     if (*run->world.device) o->compute.device = run->world.device;
-    if (run->resume) o->sizes.new_head = false; // it has been drawn
+    if (run->resume) o->sizes.new_head = false; // the checkpoint has the new head
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &o->sizes, tokenizer, &o->compute));
@@ -178,7 +178,7 @@ static Status train_step(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
-/* Someone has asked this rank to end, or nobody can see or keep any more what it does. */
+/* Whether a signal asked this rank to end, or its output can no longer be written. */
 static Status wants_to_stop(Run *run, bool *wants) {
     bool there;
     TRY(output_folder_there(&run->output, &there));
@@ -216,16 +216,16 @@ static Status loop(Run *run, const char **reason) {
         *reason = run->stop && !lost ? "interrupted" : run->skips ? "diverged" : "done";
         if (lost) return OK;
         if (run->stop) return save(run);
-        if (run->skips) continue; // what may be broken does not take a good checkpoint's place
+        if (run->skips) continue; // a possibly damaged state does not replace a good checkpoint
         if (run->feed.val && (every(run->state.step, o->val_every) || last)) TRY(validate(run));
         if (run->trainer.samples && (every(run->state.step, run->sample_every) || last)) TRY(sample(run));
         if (every(run->state.step, o->save_every) || last) TRY(save(run));
     }
-    return run->skips ? save(run) : OK; // one more: a single bad batch at the end costs nothing
+    return run->skips ? save(run) : OK; // save anyway: a single bad batch at the end does no harm
 }
 
-/* Where it is a file that fails, such as the log, the model is sound: what it has learned is not lost. Takes
- * `status` over, which is the one to report. */
+/* If only a file failed, such as the log, the model is sound and is saved. Takes ownership of `status`, the
+ * error to report. */
 static Status save_after(Run *run, Status status) {
     bool there = true;
     if (status_code(status) != ERROR_FILE || !run->whole || run->world.size > 1) return status;
@@ -281,7 +281,7 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
 
 static Status prepare(Run *run) {
     run->output = (OutputFolder){.options = &run->options, .set = &run->set, .first = run->world.rank == 0};
-    TRY(output_folder_take(&run->output)); // before anything is looked up in it
+    TRY(output_folder_take(&run->output)); // before anything is read from it
     TRY(train_options_resume(&run->options, &run->set, run->output.first, &run->resume));
     TRY(open_session(run));
     return output_folder_rehearse(&run->output, &run->session);
@@ -311,21 +311,22 @@ static Status run_once(Run *run) {
     TRY(peaks_link(w->comm, run->options.compute.peaks && *run->options.profiling.window,
                    &run->report.peaks));
     TRY(world_agree(w, set_up(run, bytes)));
-    /* After the plan: a batch that is too large must not be pinned first. */
+    /* After the plan, so that batches too large for memory are not pinned first. */
     TRY(feed_open(&run->options, &run->set, &run->session, w, &run->feed));
     run->batches =
         (Batches){&run->feed, run->session.device, run->options.batch, run->options.accum, w->size, 0};
     profiling_read_ahead(run->profiling, run->feed.train);
     TRY(world_agree(w, start_state(run)));
     TRY(check_start(run));
-    TRY(output_folder_write_options(&run->output)); // over the first run's, once this one can go on
+    TRY(output_folder_write_options(&run->output)); // replaces the first run's options once this run can
+                                                    // continue
     TRY(start_report(run));
     TRY(run->options.compare ? compare(run, bytes) : train(run));
     TRY(trainer_unshare(&run->trainer));
     return world_part(w);
 }
 
-/* All but the options, for another run. */
+/* Frees everything but the options, for another run. */
 static void close_run(Run *run) {
     report_close(&run->report);
     profiling_close(run->profiling);
@@ -348,7 +349,7 @@ static Status run_size(void *context, int64_t batch, int64_t size, const char *s
     return status;
 }
 
-/* Sizes that cannot be are refused before the first is run. */
+/* Checks all sizes before the first is run. */
 static Status check_sizes(Run *run, OptionList sizes) {
     Status status = OK;
     for (int64_t i = 0; (i == 0 || i < sizes.count) && !status; i++) {
@@ -368,7 +369,7 @@ static Status sweep(Run *run) {
     TRY(check_sizes(run, list));
     const SweepSizes sizes = {o->batch_sizes, list, o->batch, *size, o->image_sizes.count > 0};
     o->val_every = 0;
-    o->quiet = true; // but for the comparison
+    o->quiet = true; // only the comparison is printed
     return profiling_sweep(&o->profiling, &sizes, run_size, run, file);
 }
 
@@ -387,7 +388,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
 
 int main(int argc, char **argv) {
     cores_share(argv);
-    static Run run; // zero, and too large for some stacks
+    static Run run; // static: zeroed, and too large for some stacks
     int code = 0;
     signals_prepare();
     Status status = run_all(&run, argc, argv, &code);

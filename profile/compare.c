@@ -45,7 +45,7 @@ static char limit_letter(const OperationRow *r) {
 /* The unit of a column's rates: the largest in which the highest rate is more than 1. */
 typedef struct {
     char letter;
-    double per_ns; // of it is one FLOP, or byte, per ns
+    double per_ns; // one FLOP, or byte, per ns in this unit
 } RateUnit;
 
 static RateUnit rate_unit(const Figures *f) {

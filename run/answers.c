@@ -16,7 +16,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* An answer that waits for one before it. */
+/* An answer that waits for the one before it. */
 typedef struct {
     char *bytes;
     int64_t count;
@@ -24,22 +24,22 @@ typedef struct {
 
 struct Answers {
     AnswersOptions options;
-    JsonWriter run;   // the line that an unfinished file begins with
+    JsonWriter run;   // the first line of an unfinished file, which identifies the run
     char *path;       // FILE.part; NULL: standard output, or a pipe
-    FILE *part;       // it
-    FILE *unnamed;    // where FILE.part lies, if FILE is a pipe that gets records
-    FileWriter *pipe; // FILE, where it is a pipe or a device: lines go into it as they come
+    FILE *part;       // FILE.part, open
+    FILE *unnamed;    // FILE.part as an unnamed file, if FILE is a pipe and answers are records
+    FileWriter *pipe; // FILE, if it is a pipe or a device: lines are written to it as they come
     Held *held;       // (total)
     int64_t kept;     // answers of earlier runs
     int64_t added;    // answers of this run
-    int64_t next;     // the number that is written next
+    int64_t next;     // the next number to write
     double start;     // seconds
     Progress *bar;
 };
 
 /* ---- the unfinished file ---- */
 
-/* "{"model": ..., "input": ..., "options": {...}}": the same command on the same input. */
+/* "{"model": ..., "input": ..., "options": {...}}": identifies the same command on the same input. */
 static void name_run(Answers *a) {
     const AnswersOptions *o = &a->options;
     char digest[17], *options = options_json(o->set, false);
@@ -57,7 +57,7 @@ static int64_t header_bytes(const Answers *a) {
     return (int64_t)a->run.length + 1;
 }
 
-/* Counts the whole answers of a file, which end at *end. */
+/* Counts the complete answers of a file, which end at *end. */
 static void count_kept(Answers *a, const FileMap *map, int64_t *end) {
     const AnswersOptions *o = &a->options;
     const char *text = (const char *)map->data, *newline;
@@ -73,7 +73,7 @@ static void count_kept(Answers *a, const FileMap *map, int64_t *end) {
     }
 }
 
-/* *end: 0 where not even the first line is whole. */
+/* *end is 0 if not even the first line is complete. */
 static Status read_part(Answers *a, int64_t *end) {
     FileMap map;
     *end = 0;
@@ -107,7 +107,8 @@ static Status open_part(Answers *a) {
     return OK;
 }
 
-/* Lines can go into a pipe as they come; records wait in a file without a name, since a header precedes them. */
+/* Lines are written to a pipe as they come; records wait in an unnamed file, because a header precedes
+ * them. */
 static Status open_output(Answers *a) {
     const char *output = a->options.options->output;
     FileWriter *writer;
@@ -148,7 +149,7 @@ void answers_close(Answers *a) {
     if (!a) return;
     bool opened = a->bar;
     progress_close(a->bar);
-    if (opened && a->part && !a->next && !a->unnamed) unlink(a->path); // it holds no answer
+    if (opened && a->part && !a->next && !a->unnamed) unlink(a->path); // the file contains no answers
     if (a->part) fclose(a->part);
     if (a->unnamed) fclose(a->unnamed);
     file_writer_abandon(a->pipe);
@@ -175,7 +176,7 @@ static Status write_one(Answers *a, Held *held) {
         bool written = fwrite(held->bytes, 1, count, a->part) == count && fflush(a->part) == 0;
         if (!written) status = fail_file("write", a->path);
     } else {
-        progress_hide(a->bar); // it may stand on the same terminal
+        progress_hide(a->bar); // it may be on the same terminal
         status = print_text(NULL, held->bytes, held->count);
     }
     memory_free(held->bytes);

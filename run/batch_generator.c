@@ -4,7 +4,7 @@
 #include "kernels/gather/gather.h"
 #include "run/generate.h"
 
-/* Tokens of each row that are read at once. */
+/* Tokens per row that are read at once. */
 static int64_t chunk_of(const BatchGenerator *g) {
     int64_t chunk = PREFILL / g->rows;
     if (chunk < 1) chunk = 1;
@@ -23,7 +23,7 @@ void batch_generator_close(BatchGenerator *g) {
     *g = (BatchGenerator){0};
 }
 
-/* The logits behind the next T tokens of each row, which g->tokens holds. */
+/* Computes the logits after the next T tokens of each row, which are in g->tokens. */
 static Status pass(Ctx *ctx, BatchGenerator *g, int64_t T) {
     int64_t C = g->model->config.width;
     const DeviceBatch inputs = {.tokens = tensor_view(g->tokens.data, I32, shape2(g->rows, T))};
@@ -57,12 +57,12 @@ Status batch_generator_take(Ctx *ctx, BatchGenerator *g) {
     return OK;
 }
 
-/* The token of a row at a position. One that has ended goes on with its last. */
+/* The token of a row at a position. A row that has ended repeats its last token. */
 static int32_t token_at(const BatchRow *row, int64_t position) {
     return row->text.ids[position < row->text.count ? position : row->text.count - 1];
 }
 
-/* Reads the next T tokens of each row. What is missing in the batch is filled with its last row again. */
+/* Reads the next T tokens of each row. Missing rows of the batch repeat its last row. */
 static Status read_tokens(Ctx *ctx, BatchGenerator *g, const BatchRow *rows, int64_t count, int64_t T) {
     Device *device = ctx->device;
     for (int64_t r = 0; r < g->rows; r++) g->ids[r] = (int32_t)((r + 1) * T - 1);
@@ -78,7 +78,7 @@ static bool is_done(const BatchRow *row, int64_t tokens) {
     return row->ended || row->text.count - row->prompt == tokens;
 }
 
-/* Draws a row's next token from its logits, if its prompt has been read and its text goes on. */
+/* Samples a row's next token from its logits, if its prompt has been read and its text continues. */
 static Status draw(const BatchGenerator *g, BatchRow *row, float *logits, int64_t tokens, EndsText ends,
                    const void *context) {
     int32_t token;

@@ -1,7 +1,7 @@
-/* batch_generator: texts that follow several prompts, at once. The rows go in step: as many tokens as the
- * shortest prompt has are read together, and from there on a token of each row at a time: of its prompt
- * where there is more of it, else the one that it has drawn. So nothing is padded, and a row's tokens are
- * those that it would have alone; prompts of similar lengths waste least. */
+/* batch_generator: generates texts for several prompts at once. The rows advance in step: the length of the
+ * shortest prompt is read at once, and then one token per row at a time: the prompt's next token if there is
+ * one, else the sampled one. So there is no padding, and each row gets the tokens that it would get alone.
+ * Prompts of similar length waste least. */
 #pragma once
 
 #include "data/token.h"
@@ -9,9 +9,9 @@
 #include "run/sampler.h"
 
 typedef struct {
-    TokenList text;   // the prompt, at least a token, and what has been drawn behind it; the caller frees it
+    TokenList text;   // the prompt, at least one token, followed by the sampled tokens; the caller frees it
     int64_t prompt;   // tokens of the prompt
-    Sampler *sampler; // of this row alone
+    Sampler *sampler; // of this row only
     bool ended;       // by an end token, which is not kept
 } BatchRow;
 
@@ -20,11 +20,11 @@ typedef bool (*EndsText)(const void *context, int32_t token);
 
 typedef struct {
     Transformer *model;
-    int64_t rows, window; // prompts at once; tokens of each, with what follows
+    int64_t rows, window; // prompts at once; tokens per row, including sampled ones
     Cache cache;
     Tensor tokens; // (rows, chunk) i32, device memory
     Tensor last;   // (rows) i32: the last positions of a chunk
-    Tensor hidden; // (rows, C): what lies there
+    Tensor hidden; // (rows, C): hidden states at these positions
     Tensor logits; // (rows, padded vocab) fp32
     int32_t *ids;  // (rows * chunk) host memory
     float *values; // (rows, padded vocab) host memory
@@ -33,9 +33,9 @@ typedef struct {
 void batch_generator_open(Transformer *model, int64_t rows, int64_t window, BatchGenerator *generator);
 void batch_generator_close(BatchGenerator *generator);
 
-/* Takes the device memory from ARENA_SAVED; with ctx->measuring also rehearses the largest passes. */
+/* Allocates device memory from ARENA_SAVED; with ctx->measuring also rehearses the largest passes. */
 CHECKED Status batch_generator_take(Ctx *ctx, BatchGenerator *generator);
 
-/* Draws at most `tokens` tokens behind each of `count` prompts, 1 to `rows`; fewer where the window ends. */
+/* Generates at most `tokens` tokens after each of `count` prompts, 1 to `rows`; fewer if the window ends. */
 CHECKED Status batch_generator_run(Ctx *ctx, BatchGenerator *generator, BatchRow *rows, int64_t count,
                                    int64_t tokens, EndsText ends, const void *context);

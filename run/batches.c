@@ -1,7 +1,7 @@
 #include "run/batches.h"
 
 static Status next(const Batches *batches, Loader *loader, int64_t index, Batch *batch) {
-    /* A batch's memory is read by a copy that waits its turn in the stream. */
+    /* Batches are uploaded asynchronously: their memory must not be reused before the copy. */
     if (index && index % (batches->feed->batches->held - 1) == 0)
         TRY(batches->device->synchronize(batches->device));
     return loader_next(loader, batch);
@@ -24,7 +24,7 @@ Status batches_validate(void *batches, int64_t index, Batch *batch) {
 Status batches_train_at(void *batches, int64_t index, Batch *batch) {
     const Batches *own = batches;
     TRY(own->device->synchronize(own->device));
-    /* The loader hands out this rank's share of a step from wherever the step is said to begin. */
+    /* The loader returns this rank's share of a step, relative to the position where the step begins. */
     int64_t step = index / own->accum, others = step * own->accum * (own->ranks - 1);
     TRY(loader_seek(own->feed->train, (index + others) * own->batch));
     return next(own, own->feed->train, 0, batch);

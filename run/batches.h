@@ -1,4 +1,4 @@
-/* batches: what a feed reads, as a trainer takes it. Each function is a FetchBatch (run/trainer.h)
+/* batches: a feed's batches in the form that a trainer takes. Each function is a FetchBatch (run/trainer.h)
  * whose source is a Batches. */
 #pragma once
 
@@ -9,13 +9,13 @@ typedef struct {
     const Feed *feed;
     Device *device;
     int64_t batch; // rows of a micro-batch
-    int64_t accum; // micro-batches of a step, of each rank
+    int64_t accum; // micro-batches per step and rank
     int64_t ranks;
-    int64_t step_tokens; // targets that count in the step at hand
+    int64_t step_tokens; // number of targets in the current step
 } Batches;
 
 CHECKED Status batches_train(void *batches, int64_t index, Batch *batch);
 CHECKED Status batches_validate(void *batches, int64_t index, Batch *batch);
 
-/* Of training; the same index gives the same batch every time. */
+/* Training batches; the same index always gives the same batch. */
 CHECKED Status batches_train_at(void *batches, int64_t index, Batch *batch);

@@ -6,14 +6,14 @@
 
 #include <stdio.h>
 
-/* All that an update changes. */
+/* The tensors that an update changes. */
 enum { STATE_TENSORS = 5 };
 
 enum { WARMUP = 3 }; // rounds
 
 typedef struct {
     Tensor tensors[STATE_TENSORS];
-    void *copies[STATE_TENSORS]; // device memory; NULL where there is no such tensor
+    void *copies[STATE_TENSORS]; // device memory; NULL if there is no such tensor
 } Snapshot;
 
 static void snapshot_free(Trainer *t, Snapshot *s) {
@@ -46,15 +46,15 @@ static Status snapshot_restore(Trainer *t, const Snapshot *s) {
     return device->synchronize(device);
 }
 
-/* One step, at the batches of a round. Going back to a batch takes the reader longer than going on to the
- * next one does in training, so what is fetched ahead is not part of the step's time. */
+/* One step on the batches of a round. Seeking back to a batch takes the reader longer than reading the next
+ * one, as training does, so the prefetched part is excluded from the step's time. */
 typedef struct {
     Trainer *trainer;
     const CompareOptions *options;
     const Snapshot *snapshot;
     int64_t number;
     Batch ahead;      // the step's only micro-batch
-    double waited_ms; // for all others
+    double waited_ms; // for the other micro-batches
 } Round;
 
 static Status fetch_round(void *source, int64_t index, Batch *batch) {
@@ -84,7 +84,7 @@ static Status round_step(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
-/* The same from the snapshot. */
+/* The same, after restoring the snapshot. */
 static Status fresh_step(Ctx *ctx, void *program, StepCost *cost) {
     Round *r = program;
     TRY(snapshot_restore(r->trainer, r->snapshot));
@@ -104,8 +104,8 @@ static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s,
     return OK;
 }
 
-/* Rounds with timing per operation off (recorders NULL) or on; the forms take turns within each round, and every
- * second round begins with the other one. */
+/* Runs rounds without timing per operation (recorders NULL) or with it. The forms alternate within each
+ * round, and every second round begins with the other form. */
 static Status rounds(Trainer *t, const CompareOptions *o, const Snapshot *s,
                      Recorder *const recorders[FORM_COUNT], double *times[FORM_COUNT]) {
     for (int64_t round = -WARMUP; round < COMPARE_ROUNDS; round++) {
@@ -146,13 +146,13 @@ static Status time_operations(Trainer *t, const CompareOptions *o, const Snapsho
     return status;
 }
 
-/* Of the first row of the first batch: the outputs of a whole batch would not fit in host memory. */
+/* Compares the first row of the first batch: the outputs of a whole batch would not fit in host memory. */
 static Status find_differences(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
     int64_t batch = t->batch, accum = t->accum;
     t->batch = t->accum = 1;
     t->ctx.step = 0;
     Round round = {.trainer = t, .options = o, .snapshot = s};
-    /* What ranks exchange is no output of one call in both forms. */
+    /* Communication calls differ between the forms, so their outputs are not compared. */
     uint32_t fuses = o->session->fuses & ~(1u << OP_COMM);
     Status status =
         profiling_differences(&t->ctx, fuses, fresh_step, &round, &c->differences, &c->difference_count);
@@ -169,7 +169,7 @@ static Status traced_step(Trainer *t, const CompareOptions *o, Profiling *profil
     return profiling_step(profiling, &t->ctx, step, round_step, &round, NULL);
 }
 
-/* One form after the other: only one at a time can hold the source of records. */
+/* Traces one form after the other, because only one can hold the source of records. */
 static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form,
                          TraceList *traces) {
     const TraceRun facts = profiling_facts(o->session, "train", o->peaks, t->batch, t->seq, t->accum);
@@ -242,7 +242,7 @@ static Status report(const Comparison *c, const TraceList traces[FORM_COUNT], co
 Status compare_report(Trainer *t, const CompareOptions *o) {
     Comparison c = describe(t, o);
     TraceList traces[FORM_COUNT] = {0};
-    t->settles = true; // each round pays for what it would put off
+    t->settles = true; // so that each round pays for exchanges that it would defer
     Status status = run(t, o, &c, traces);
     if (!status) status = report(&c, traces, o);
     for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);

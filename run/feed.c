@@ -22,7 +22,7 @@ static void release_pinned(void *context, void *memory) {
     device->release_pinned(device, memory);
 }
 
-/* Of a source's part; `share` is this rank's. */
+/* Opens a loader for part of a source; `share` is this rank's. */
 static Status open_loader(const FeedOptions *o, const Feed *feed, const void *source, LoaderOptions part,
                           LoaderShare share, Loader **loader) {
     const TrainOptions *train = o->options;
@@ -37,7 +37,7 @@ static Status open_loader(const FeedOptions *o, const Feed *feed, const void *so
     return feed->batches->make(o, source, &part, loader);
 }
 
-/* Validation by the last tenth of the training data, which `train` loses. */
+/* Holds out the last tenth of the training data for validation; `train` loses it. */
 static Status hold_out(const FeedOptions *o, Feed *feed, LoaderOptions *train) {
     int64_t all = feed->batches->rows(feed->source), kept = all - all / 10;
     if (feed->batches->rows_name && kept == all)
@@ -73,7 +73,7 @@ Status feed_open(const TrainOptions *options, const OptionSet *set, const Sessio
     OWNED char *cache = *options->out ? path_join(options->out, "cache") : NULL;
     const FeedOptions from = {options, set, session, cache};
     const LoaderShare share = {world->rank, world->size, options->accum};
-    /* Rank 0 comes first, and leaves what it has tokenized where the others find it. */
+    /* Rank 0 goes first and caches the tokens for the others. */
     Status status = world->rank > 0 ? world_agree(world, OK) : OK;
     if (!status) status = open_all(&from, share, feed);
     return world->rank == 0 ? world_agree(world, status) : status;

@@ -46,7 +46,7 @@ static Tensor tokens_view(const Generator *g, int64_t count) {
     return tensor_view(g->tokens.data, I32, shape2(1, count));
 }
 
-/* The logits of the last of `count` tokens that lie in g->tokens. */
+/* Computes the logits of the last of `count` tokens in g->tokens. */
 static Status run_stack(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
     if (count == 1 && g->cached)
         return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), cache,
@@ -59,12 +59,12 @@ static Status run_stack(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
     return transformer_logits(ctx, g->model, last, g->logits);
 }
 
-/* The most tokens of one pass. */
+/* The most tokens per pass. */
 static int64_t pass_most(const Generator *g) {
     return g->cached && g->window > PREFILL ? PREFILL : g->window;
 }
 
-/* The same where nothing outlives the pass. */
+/* The same, releasing all memory afterwards. */
 static Status run(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
     bool training = ctx->training;
     Arena *saved = &ctx->arenas[ARENA_SAVED];
@@ -76,7 +76,8 @@ static Status run(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
     return OK;
 }
 
-/* The logits behind the text: reads what the cache lacks of it, without a cache all. */
+/* Computes the logits after the text: reads the tokens that the cache lacks, or without a cache all of
+ * them. */
 static Status read_text(Ctx *ctx, Generator *g) {
     for (int64_t first = g->cache.length, count; first < g->length; first += count) {
         int64_t left = g->length - first, most = pass_most(g);
@@ -111,8 +112,8 @@ typedef struct {
     SampleRule rule;
 } Step;
 
-/* From the token that the last step has drawn to the next: can be captured, so that the device counts for
- * itself. The host takes it for the last step of a window, which is the longest. */
+/* A step from the token that the last step has sampled to the next. It can be captured, so the position
+ * advances on the device. On the host it stays that of the window's last step, the longest. */
 static Status step_work(Ctx *ctx, void *program) {
     const Step *step = program;
     Generator *g = step->generator;
@@ -126,7 +127,7 @@ static Status step_work(Ctx *ctx, void *program) {
     return OK;
 }
 
-/* The window's tokens that the cache lacks, and the random numbers of its positions. */
+/* Uploads the window's tokens that the cache lacks, and the random numbers of its positions. */
 static Status begin_window(Ctx *ctx, Generator *g, const Sampler *sampler) {
     Device *device = ctx->device;
     int64_t window = g->window, first = g->length - 1;
@@ -138,7 +139,7 @@ static Status begin_window(Ctx *ctx, Generator *g, const Sampler *sampler) {
     return draw(ctx, g, sampler_rule(sampler));
 }
 
-/* Puts the drawing of one more token into the stream. */
+/* Enqueues the sampling of one more token. */
 static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
     if (!g->launched) {
         TRY(begin_window(ctx, g, sampler));
@@ -155,7 +156,8 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
     return ctx->device->event_record(ctx->device, g->drawn[(g->launched - 1) % 2]);
 }
 
-/* While the host has to do with one token, the device makes the next; in a profile each step its own. */
+/* The device computes the next token while the host processes the current one; in a profile steps do not
+ * overlap. */
 static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int32_t *token) {
     int64_t position = g->length - 1, ahead = ctx->recorder ? 1 : 2;
     while (g->launched < position + ahead && g->launched < g->window) TRY(launch_draw(ctx, g, sampler));

@@ -10,7 +10,7 @@
 #include <string.h>
 
 void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed) {
-    enum { STREAM = 0x746F6B73 }; // apart from everything else that the seed makes
+    enum { STREAM = 0x746F6B73 }; // a random stream of its own
     for (int64_t i = 0; i < count; i++)
         tokens[i] = (int32_t)random_below(seed, STREAM, (uint64_t)i, (uint64_t)vocab);
 }
@@ -106,7 +106,7 @@ static double tokens_per_second(const BenchmarkResult *p) {
 }
 
 void infer_benchmark_print(const Benchmark *report, FILE *file) {
-    bool tera = false; // a column has one unit
+    bool tera = false; // one unit per column
     for (int i = 0; i < report->count; i++)
         tera |= report->profiles[i].work.flops / seconds(&report->profiles[i]) >= 1e12;
     fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread",
@@ -125,7 +125,7 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
     }
 }
 
-/* An operation, or with `inside` a primitive in it. */
+/* Writes an operation, or with `inside` a primitive of it. */
 static void write_row(JsonWriter *w, const OperationRow *r, const InsideRow *inside) {
     json_write_line(w, 6, true);
     json_write_open(w, '{');

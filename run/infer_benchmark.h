@@ -5,13 +5,12 @@
 #include "run/profiling.h"
 #include "profile/compare.h"
 
-/* One size in one form. The pass's time is taken with timing per operation off, that of the operations
- * apart. */
+/* One size in one form. The time of the pass and those of the operations are measured separately. */
 typedef struct {
-    const char *label; // "naive", "fused", or "" for what --fused says
+    const char *label; // "naive", "fused", or "" for the setting of --fused
     int64_t batch, seq, repeats;
-    Stats ms;            // of the whole pass, logits included, waited for
-    double cores_waited; // cores.h
+    Stats ms;            // of the whole pass, including logits, until the device is done
+    double cores_waited; // see cores.h
     Work work;
     TimedOperations operations;
 } BenchmarkResult;
@@ -23,11 +22,11 @@ typedef struct {
     int64_t count, room;
 } Benchmark;
 
-/* Token ids that are spread over the vocabulary, the same for the same seed. */
+/* Token ids spread over the vocabulary; the same seed gives the same ids. */
 void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed);
 
-/* Runs batch x seq of `tokens` warmup + repeats times, and repeats times more with every operation timed;
- * adds a profile to the report and prints its table to `file`, unless that is NULL. */
+/* Runs batch x seq of `tokens` warmup + repeats times, and repeats times more with every operation timed.
+ * Adds a profile to the report and prints its table to `file`, unless that is NULL. */
 CHECKED Status infer_benchmark_measure(Inference *inference, const int32_t *tokens, int64_t warmup,
                                        const BenchmarkResult *what, Benchmark *report, FILE *file);
 
@@ -36,18 +35,18 @@ typedef struct {
     int64_t batch, seq;
 } BenchmarkSize;
 
-/* Runs passes of this size until the profile is done, and makes its reports. */
+/* Runs passes of this size until the profile is complete, and writes its reports. */
 CHECKED Status infer_benchmark_trace(Inference *inference, const BenchmarkSize *size, Profiling *profiling);
 
-/* The largest differences between the outputs of a naive pass and of one with `fuses`, over the first row:
+/* The largest differences between the outputs of a naive pass and a pass with `fuses`, over the first row:
  * all rows would not fit in host memory. The caller frees them with memory_free. */
 CHECKED Status infer_benchmark_differences(Inference *inference, const BenchmarkSize *size, uint32_t fuses,
                                            Difference **differences, int *count);
 
-/* One line for each profile: time, spread, tokens per second, TFLOP/s, share of the limit. */
+/* One line per profile: time, spread, tokens per second, TFLOP/s, share of the limit. */
 void infer_benchmark_print(const Benchmark *report, FILE *file);
 
-/* The report as JSON; `device`, `library`, `dtype` and `model` go along. */
+/* The report as JSON, with `device`, `library`, `dtype` and `model`. */
 CHECKED Status infer_benchmark_write(const Benchmark *report, const Device *device, const char *dtype,
                                      const char *model, const char *path);
 void infer_benchmark_free(Benchmark *report);

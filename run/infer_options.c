@@ -68,7 +68,7 @@ Status infer_options_packed(const InferOptions *o, Backend backend, Dtype *packe
 Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     TRY(compute_options_check(&o->compute));
     TRY(options_exclude(set, "profile", "json"));
-    TRY(options_exclude(set, "profile", "repeats")); // its window says how many passes there are
+    TRY(options_exclude(set, "profile", "repeats")); // the window determines the number of passes
     TRY(options_exclude(set, "profile", "warmup-runs"));
     TRY(options_exclude(set, "sweep", "json"));
     TRY(options_exclude(set, "sweep", "repeats"));
@@ -81,7 +81,7 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     return o->compare ? compute_options_check_compare(&o->compute) : OK;
 }
 
-/* What is there may be a pipe, which is to be opened once. */
+/* An existing output may be a pipe, which must be opened only once. */
 static Status check_output(const char *path) {
     PathKind kind;
     FileWriter *writer;

@@ -21,7 +21,7 @@ typedef struct {
     Shape shape; // (batch, seq)
 } PassSize;
 
-/* The device's part of a pass: can be captured. */
+/* The device's part of a pass, which can be captured. */
 static Status pass_work(Ctx *ctx, void *program) {
     const PassSize *p = program;
     Inference *in = p->inference;
@@ -41,11 +41,11 @@ static Status pass_work(Ctx *ctx, void *program) {
     return OK;
 }
 
-/* A pass in a mark of its own: only the logits outlive it. */
+/* A pass in an arena mark of its own: only the logits stay valid. */
 static Status pass(Inference *in, int64_t batch, int64_t seq) {
     Ctx *ctx = &in->ctx;
     const Config *c = &in->model.config;
-    if (c->head_transform || c->class_head) in->logits_dtype = ctx->dtype; // its bias wants that
+    if (c->head_transform || c->class_head) in->logits_dtype = ctx->dtype; // required by the head's bias
     PassSize p = {in, shape2(batch, seq)};
     const double terms[REPLAY_TERMS] = {(double)in->use, (double)batch, (double)seq, in->logits_dtype};
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);

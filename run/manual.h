@@ -1,4 +1,4 @@
-/* manual: what the manual pages have behind the options, and what is said of names that are no options. */
+/* manual: sections of the manual pages after the options, and suggestions for unknown names. */
 #pragma once
 
 #include "base/options.h"

@@ -1,5 +1,5 @@
-/* option_rows: short names for the rows of an option table, and the rows that ./train and ./infer share. A
- * file that uses them says first where a member of its struct of values lies:
+/* option_rows: macros for rows of an option table, and the rows that ./train and ./infer share. A file that
+ * uses them first defines how a member is found in its struct of values:
  *     #define AT(member) .field = offsetof(Struct, member) */
 #pragma once
 
@@ -27,7 +27,7 @@
     {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a tokenizer's folder",                          \
      .default_text = "the model's", .travels = true}
 
-/* Of a member ComputeOptions compute; compute_options.h has fused_doc. */
+/* For a member ComputeOptions compute; compute_options.h has fused_doc. */
 #define COMPUTE_ROWS                                                                                         \
     HEADING("Computing"),                                                                                    \
     {TEXT("device", "NAME", compute.device), .doc = "auto, cpu, cuda or cuda:N", .travels = true},           \
@@ -42,7 +42,7 @@
     {COUNT("threads", 0, 4096, compute.threads), .doc = "threads on the CPU",                                \
      .default_text = "all", .travels = true}
 
-/* Of a member ProfilingOptions profiling. */
+/* For a member ProfilingOptions profiling. */
 #define PROFILING_ROWS                                                                                       \
     {TEXT("profile", "WINDOW", profiling.window), .bare = "3,0,1,5,1",                                       \
      .doc = "trace these steps, counted from 1: [a,b) or skip,closed,ready,record,repeat"},                                  \

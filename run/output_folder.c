@@ -16,7 +16,7 @@ static Status refuse_links(const char *folder) {
     return OK;
 }
 
-/* It may be a stranger's: nothing is written through links in it. */
+/* The folder may come from someone else: nothing is written through links in it. */
 static Status check_links(const char *out) {
     PathKind kind;
     OWNED char *options = path_join(out, "options.json"), *cache = path_join(out, "cache");
@@ -35,7 +35,7 @@ Status output_folder_take(OutputFolder *f) {
     OWNED char *cache = path_join(out, "cache");
     TRY(directory_clean(cache));
     TRY(directory_clean(out));
-    return checkpoint_prune(out, 0, 0, 0); // what an interrupted save left
+    return checkpoint_prune(out, 0, 0, 0); // removes what an interrupted save has left
 }
 
 Status output_folder_rehearse(const OutputFolder *f, const Session *session) {
@@ -87,7 +87,7 @@ Status output_folder_there(const OutputFolder *f, bool *there) {
     return f->lock > 0 ? directory_held(f->options->out, f->lock, there) : OK;
 }
 
-/* Where the folder has been removed or moved away, what is saved now goes into a new one of its name. */
+/* If the folder has been removed or moved away, checkpoints go to a new folder of the same name. */
 static Status renew(OutputFolder *f) {
     bool there;
     char *latest = NULL;
@@ -123,10 +123,10 @@ Status output_folder_save(OutputFolder *f, Trainer *t, const Tokenizer *tokenize
     TRY(renew(f));
     TRY(complete_state(t, o, s));
     if (o->force && f->first) TRY(checkpoint_remove_after(o->out, f->begun));
-    o->force = false; // once: what comes later now is this run's
+    o->force = false; // only once: later checkpoints are this run's own
     *checkpoint = checkpoint_step_folder(o->out, s->step);
     TRY(checkpoint_save(&t->ctx, *checkpoint, &t->model.config, &t->model.parameters, tokenizer, s));
-    /* What was there before this run is not its to remove, unless --keep asks for it. */
+    /* Checkpoints from before this run are not removed, unless --keep asks for it. */
     int64_t first = options_given(f->set, "keep") ? 0 : f->begun + 1;
     return f->first ? checkpoint_prune(o->out, first, s->step, o->keep) : OK;
 }

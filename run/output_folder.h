@@ -1,6 +1,6 @@
-/* output_folder: --out, where a run keeps its options and its checkpoints. It is one run's alone: two would
- * prune and overwrite each other's checkpoints. Without --out nothing happens here, and only rank 0 holds the
- * folder. */
+/* output_folder: the folder of --out, where a run stores its options and its checkpoints. Only one run may
+ * use it: two would prune and overwrite each other's checkpoints. Without --out these functions do nothing;
+ * only rank 0 uses the folder. */
 #pragma once
 
 #include "run/train_options.h"
@@ -12,33 +12,33 @@ typedef struct {
     const OptionSet *set;
     bool first;    // this is rank 0
     int lock;      // on the folder; 0: none
-    int64_t begun; // the step that the run went on from
-    int64_t saved; // the last step that was saved, or tried to be
-    bool removed;  // it has been taken away, and made anew
+    int64_t begun; // the step that the run was resumed from
+    int64_t saved; // the last step that was saved, or attempted
+    bool removed;  // the folder was removed meanwhile, and created again
 } OutputFolder;
 
-/* Makes the folder where there is none, locks it and removes what killed runs have left half written.
- * ERROR_FILE where another run holds it. */
+/* Creates the folder if needed, locks it and removes half-written files of killed runs. ERROR_FILE if another
+ * run holds it. */
 CHECKED Status output_folder_take(OutputFolder *folder);
 void output_folder_close(OutputFolder *folder);
 
-/* An error where a checkpoint of this model could not be written: asked before the first step. */
+/* An error if a checkpoint of this model could not be written; called before the first step. */
 CHECKED Status output_folder_rehearse(const OutputFolder *folder, const Session *session);
 
-/* ERROR_USAGE where the run that `state` comes from had another seed, other rows in a step or other data, unless
- * --force is given. `state` gets what this run has. */
+/* ERROR_USAGE if the run of `state` had another seed, another number of rows per step or other data, unless
+ * --force is given. Sets these members of `state` for this run. */
 CHECKED Status output_folder_expect(const OutputFolder *folder, int ranks, uint64_t data,
                                     TrainingState *state);
 
-/* options.json, as --print-config prints it: what --resume reads. */
+/* Writes options.json, as --print-config prints it, for --resume. */
 CHECKED Status output_folder_write_options(const OutputFolder *folder);
 
-/* Whether the folder that was taken is still there. */
+/* Whether the locked folder still exists. */
 CHECKED Status output_folder_there(const OutputFolder *folder, bool *there);
 
-/* Collective; --out is given. Saves weights and state as `checkpoint`, to be freed with memory_free, and
- * removes what --keep and --force give up. `state` holds where the run stands, and gets what else is saved
- * with it. Where the folder has been removed or moved away, the checkpoint goes into a new one of its
- * name. */
+/* Collective; requires --out. Saves weights and state as `checkpoint`, which the caller frees with
+ * memory_free, and removes the checkpoints that --keep and --force discard. `state` contains the run's
+ * position; the other saved members are set here. If the folder has been removed or moved away, the
+ * checkpoint goes to a new folder of the same name. */
 CHECKED Status output_folder_save(OutputFolder *folder, Trainer *trainer, const Tokenizer *tokenizer,
                                   TrainingState *state, char **checkpoint);

@@ -19,24 +19,24 @@
 enum { COPIES = 4, COPIED = 512 << 20, CACHE_LIMIT = 1 << 20, PATTERN = 1 << 20, KEY_BYTES = 400 };
 enum { STREAMED = 64 << 20, MEMORY_LEAST = 128 << 20 }; // bytes: of a run, and of a stream through memory
 
-/* A figure is known once its three fastest runs are within 2% of each other. */
+/* A rate is accepted once its three fastest runs are within 2% of each other. */
 enum { WARMUP = 2, ALIKE = 3, LINK_RUNS = 12 };
 static const double ALIKE_WITHIN = 0.02, SECONDS_LEAST = 0.1, SECONDS_MOST = 2;
 
-/* A GPU that has just worked, say to choose the product's kernel, is held back by its limit of power, by a
- * tenth and more: before so many runs it rests. */
+/* After sustained work, such as autotuning, a GPU's power limit slows it by a tenth and more: it rests before
+ * every few runs. */
 enum { BURST = 3, REST_MS = 30 };
 
 /* ---- what the makers promise ---- */
 
 typedef struct {
-    const char *name;        // a part of the device's
-    double bf16, tf32, fp32; // TFLOP/s without sparsity; fp32 of the ordinary units
+    const char *name;        // part of the device's name
+    double bf16, tf32, fp32; // TFLOP/s without sparsity; fp32 without tensor cores
     double bandwidth;        // TB/s
-    double link;             // GB/s that leave the device at once: NVLink's, or PCIe's
+    double link;             // GB/s out of the device, over NVLink or PCIe
 } Sheet;
 
-/* NVIDIA's data sheets of each; the more special name first. */
+/* NVIDIA's data sheets; more specific names come first. */
 static const Sheet sheets[] = {
     {"H200", 989.4, 494.7, 66.9, 4.8, 450},        {"H100 PCIe", 756, 378, 51.2, 2.0, 64},
     {"H100", 989.4, 494.7, 66.9, 3.35, 450},       {"A100-SXM4-80GB", 312, 156, 19.5, 2.039, 300},
@@ -57,8 +57,8 @@ Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32) {
 
 /* ---- what is measured ---- */
 
-/* Fills device memory with normal random numbers: zeros, or numbers alike, would let a GPU run faster than
- * data does. */
+/* Fills device memory with normal random numbers: a GPU runs faster on zeros or equal numbers than on
+ * data. */
 static Status fill_random(Device *device, void *memory, size_t bytes, Dtype dtype) {
     OWNED float *normal = memory_array(PATTERN, sizeof *normal);
     OWNED void *values = memory_array(PATTERN, sizeof(double));
@@ -78,7 +78,7 @@ static Status fill_random(Device *device, void *memory, size_t bytes, Dtype dtyp
     return device->synchronize(device);
 }
 
-/* What is timed. */
+/* The work that is timed. */
 typedef struct {
     Ctx *ctx;
     Gemm product;
@@ -94,7 +94,7 @@ static Status run_product(const Load *l) {
     return gemm(l->ctx, &l->product);
 }
 
-/* A few in a row: on the way to a GPU one alone spends 1% of its time. */
+/* Several copies in a row: launching a single one takes 1% of its time on a GPU. */
 static Status run_copies(const Load *l) {
     Device *device = l->ctx->device;
     for (int i = 0; i < COPIES; i++) TRY(device->copy(device, l->to, l->from, l->bytes));
@@ -148,12 +148,12 @@ static void timer_close(Timer *t) {
     if (t->end) t->device->event_free(t->device, t->end);
 }
 
-/* Whether the fastest runs are alike: what stopped the others for a moment, stopped none of these. */
+/* Whether the fastest runs agree, so that none of them was interrupted. */
 static bool timer_repeats(const Timer *t) {
     return t->fastest[ALIKE - 1] > 0 && t->fastest[ALIKE - 1] <= (1 + ALIKE_WITHIN) * t->fastest[0];
 }
 
-/* The fastest of so many runs, or with 0 of as many as it takes until they repeat; 0 where they do not. */
+/* The time of the fastest of `runs` runs, or with 0 of as many as it takes to agree; 0 if they do not. */
 static Status time_runs(Device *device, Status (*run)(const Load *), const Load *load, int64_t runs,
                         double *seconds) {
     CLOSED_BY(timer_close) Timer t = {.device = device};
@@ -167,10 +167,11 @@ static Status time_runs(Device *device, Status (*run)(const Load *), const Load 
     return OK;
 }
 
-/* The rates of one level: of `bytes` that it holds. 0 where one does not repeat. */
+/* The rates of one level of memory, with `bytes` that fit it. A rate is 0 if it is not repeatable. */
 static Status measure_roof(Ctx *ctx, char *memory, size_t bytes, Roof *roof) {
     double rates[STREAM_COUNT] = {0};
-    static const Stream order[] = {STREAM_WRITE, STREAM_READ, STREAM_COPY}; // pages are there once written
+    static const Stream order[] = {STREAM_WRITE, STREAM_READ, STREAM_COPY}; // writing first allocates the
+                                                                            // pages
     for (int i = 0; i < STREAM_COUNT; i++) {
         const Load load = {.ctx = ctx,
                            .to = memory,
@@ -188,7 +189,7 @@ static Status measure_roof(Ctx *ctx, char *memory, size_t bytes, Roof *roof) {
     return OK;
 }
 
-/* Each level by half of what it holds, memory by four times the largest. */
+/* Each cache is measured with half of its size, memory with four times the largest cache. */
 static Status measure_streams(Ctx *ctx, Peaks *peaks) {
     Device *device = ctx->device;
     Roof memory = {.bytes = MEMORY_LEAST};
@@ -238,7 +239,7 @@ static Status measure_product(Ctx *ctx, char *at, int64_t n, Peaks *peaks) {
                                    .alpha = 1}};
     double seconds;
     const Form form = ctx->form;
-    ctx->form = FORM_FUSED; // the fastest library, not the naive form's
+    ctx->form = FORM_FUSED; // so that the fastest library is used
     Status status = time_runs(ctx->device, run_product, &load, 0, &seconds);
     ctx->form = form;
     peaks->flops = !status && seconds > 0 ? 2.0 * (double)n * (double)n * (double)n / seconds : 0;
@@ -254,7 +255,7 @@ static void memory_give_back(Memory *memory) {
     if (memory->bytes) memory->device->release(memory->device, memory->bytes);
 }
 
-/* In memory of so many bytes: a product and, if `copied` is not 0, copies. */
+/* In memory of this size: a product and, unless `copied` is 0, copies. */
 static Status measure_in(Ctx *ctx, int64_t n, size_t copied, size_t bytes, Peaks *peaks) {
     CLOSED_BY(memory_give_back) Memory memory = {.device = ctx->device};
     TRY(ctx->device->allocate(ctx->device, bytes, &memory.bytes));
@@ -263,7 +264,7 @@ static Status measure_in(Ctx *ctx, int64_t n, size_t copied, size_t bytes, Peaks
     return copied && peaks->flops > 0 ? measure_copies(ctx, memory.bytes, copied, peaks) : OK;
 }
 
-/* What does not repeat is left 0, and nothing is measured after it. */
+/* A rate that is not repeatable stays 0, and nothing is measured after it. */
 static Status measure(Ctx *ctx, Peaks *peaks) {
     Device *device = ctx->device;
     bool gpu = device->backend == BACKEND_CUDA;
@@ -280,7 +281,7 @@ static Status take_zeros(Memory *memory, size_t bytes) {
     return memory->device->fill(memory->device, memory->bytes, 0, bytes);
 }
 
-/* The better of a sum's and a gathering's bus bandwidth. */
+/* The better bus bandwidth of a sum and a gathering. */
 static Status measure_link(Comm *comm, double *link) {
     const size_t bytes = (size_t)(comm->device->backend == BACKEND_CUDA ? 256 : 16) << 20;
     const int64_t count = comm_padded(comm->size, (int64_t)(bytes / sizeof(float)));
@@ -291,7 +292,7 @@ static Status measure_link(Comm *comm, double *link) {
     const Load load = {.comm = comm, .whole = whole};
     const double sent = (double)tensor_bytes(whole) * (1 - 1 / (double)comm->size);
     TRY(comm_share(comm, whole.data, tensor_bytes(whole)));
-    TRY(time_runs(comm->device, run_sum, &load, LINK_RUNS, &sum)); // as many on each rank
+    TRY(time_runs(comm->device, run_sum, &load, LINK_RUNS, &sum)); // each rank must run equally many
     TRY(time_runs(comm->device, run_gather, &load, LINK_RUNS, &gathering));
     TRY(comm->device->synchronize(comm->device));
     TRY(comm_unshare(comm, whole.data));
@@ -324,7 +325,7 @@ static void cache_store(json_t *cache) {
     if (path) status_free(json_writer_save(&w, path));
 }
 
-/* What was seen of this device, library and dtype before; all 0 where nothing was. */
+/* Finds the rates seen earlier with this device, library and dtype; all 0 if there are none. */
 static void find(const Ctx *ctx, const json_t *cache, char key[KEY_BYTES], Peaks *peaks) {
     *peaks = (Peaks){0};
     snprintf(key, KEY_BYTES, "%s | %s | %s", ctx->device->name, ctx->device->library,
@@ -333,7 +334,7 @@ static void find(const Ctx *ctx, const json_t *cache, char key[KEY_BYTES], Peaks
     Status status = fields_check(found, peaks_fields, "");
     if (!status) fields_read(found, peaks_fields, peaks);
     status_free(status);
-    bool old = ctx->device->stream && peaks->read == 0; // of a version that timed one thread's copies
+    bool old = ctx->device->stream && peaks->read == 0; // from a version that timed copies of one thread
     if (!peaks_known(peaks) || old) *peaks = (Peaks){0};
     peaks->dense = datasheet_peaks(ctx->device->name, ctx->dtype, ctx->tf32).flops;
 }

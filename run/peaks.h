@@ -1,27 +1,28 @@
-/* peaks: what this machine can do at most, measured: the rate of a large matrix product; the rates at which
- * all threads read, write and copy what L2, L3 and memory hold, or on a GPU the rate of a large copy; and in a
- * profile that of large collectives between the ranks. Measured once, and again where that is asked for; the
- * best that was ever seen of a device, library and dtype is kept in $XDG_CACHE_HOME/fusebox (or
- * ~/.cache/fusebox). What does not repeat, or was measured while others had the CPU's cores, is not kept. */
+/* peaks: the machine's limits, measured: the rate of a large matrix product; the rates at which all threads
+ * read, write and copy data in L2, L3 and memory, or on a GPU the rate of a large copy; and in a profile the
+ * rate of large collectives between the ranks. They are measured once, and again on request. The best rates
+ * of a device, library and dtype are cached in $XDG_CACHE_HOME/fusebox (or ~/.cache/fusebox). Rates that are
+ * not repeatable, or were measured while others used the CPU's cores, are not cached. */
 #pragma once
 
 #include "comm/comm.h"
 #include "base/limits.h"
 #include "kernels/op.h"
 
-/* What the maker's data sheet promises of a device, by its name: dense rates of products and of memory; all 0
- * where the sheet is not known. */
+/* The rates in the maker's data sheet for a device name: dense products and memory; all 0 if the sheet is
+ * unknown. */
 Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32);
 
-/* Takes a second or two, and up to two for a figure that does not repeat: then the peaks are those that were
- * kept, or unknown, and a note says why. Before the arenas are allocated: for a moment it needs up to 1.5 GiB on
- * a GPU, and four times the last cache on a CPU. A file that cannot be read or written is no error. */
+/* Takes a second or two, and up to two more for a rate that is not repeatable: then the peaks are the cached
+ * ones, or unknown, and a note says why. Call before the arenas are allocated: it temporarily needs up to 1.5
+ * GiB on a GPU, and four times the last-level cache on a CPU. A file that cannot be read or written is not an
+ * error. */
 CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 
-/* The best that was seen before; false where nothing was: then they are unknown. Nothing is measured, nothing
- * runs. */
+/* The best rates seen earlier; false, and unknown peaks, if there are none. Nothing is measured. */
 bool peaks_remember(const Ctx *ctx, Peaks *peaks);
 
-/* Collective, after comm_open: sets the link's limit, with `measuring` by collectives of 256 MiB on GPUs and
- * 16 MiB on the CPU, else from what was seen before between as many ranks. Nothing with one rank. */
+/* Collective, after comm_open: sets the link's limit. With `measuring` it runs collectives of 256 MiB on GPUs
+ * and 16 MiB on the CPU; else it uses what was measured earlier between as many ranks. Does nothing with one
+ * rank. */
 CHECKED Status peaks_link(Comm *comm, bool measuring, Peaks *peaks);

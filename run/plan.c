@@ -27,7 +27,7 @@ void ctx_close(Ctx *ctx) {
     }
 }
 
-/* Starts an arena's plan anew; what it was before is returned. */
+/* Restarts an arena's plan; returns the previous plan. */
 static Arena begin_plan(Arena *arena, bool canaries) {
     Arena before = *arena;
     *arena = (Arena){.name = before.name, .canaries = canaries};

@@ -15,12 +15,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Of steps, as many as came. */
+/* Values per step, as many as were recorded. */
 typedef struct {
     Series ms, reader_ms, tokens;
 } StepTimes;
 
-/* What the machine's processors did up to a moment, in seconds. */
+/* The machine's processor times up to a moment, in seconds. */
 typedef struct {
     double wall, process, busy, all;
 } ProcessorTimes;
@@ -32,24 +32,25 @@ struct Profiling {
     FILE *file;
     Window window;
     Collector *collector;
-    bool graphs;     // what the Ctx had
+    bool graphs;     // the Ctx's setting
     int64_t steps;   // so far
-    int64_t number;  // of the present step, as the window counts
-    int64_t offset;  // of the run's numbers of steps over the window's
-    StepUse use;     // of the present step
-    int64_t segment; // at hand; -1: none yet
+    int64_t number;  // of the current step, as the window counts
+    int64_t offset;  // the run's step numbers minus the window's
+    StepUse use;     // of the current step
+    int64_t segment; // the current one; -1: none yet
     bool recording;  // the collector is between begin and end
-    Trace *trace;    // recorded, and waiting for its times
-    TraceList *kept; // where it goes instead of being reported, or NULL
-    Trace *reported; // the last one that was, or NULL; its files' suffix, and how many validations it shows
+    Trace *trace;    // recorded, and waiting for its step times
+    TraceList *kept; // traces go here instead of being reported; may be NULL
+    Trace *reported; // the last reported trace, or NULL; its files' suffix, and the number of validations it
+                     // shows
     char reported_suffix[96];
     TraceValidation *validations;
     int64_t validation_count, validation_room;
-    Comm *comm;     // between the ranks whose traces come together, or NULL
-    Loader *loader; // that reads ahead, or NULL
+    Comm *comm;     // between the ranks whose traces are gathered, or NULL
+    Loader *loader; // the prefetching loader, or NULL
     StepTimes traced, timed;
     ProcessorTimes opened, start; // start: of the timed pass
-    CoreTimes cores;              // when the last report was made
+    CoreTimes cores;              // at the time of the last report
     char window_text[128];
 };
 
@@ -183,18 +184,21 @@ void profiling_keep(Profiling *p, TraceList *list) {
 
 /* ---- a segment's report ---- */
 
-/* Of the steps since `from`. The system counts in hundredths of a second: of too few of them its share is
- * that of all since profiling began, and of too few of those at least this process's. */
+/* Sets the share of processor time since `from`. The system counts in hundredths of a second: after too few
+ * of them, the system's share is that since profiling began, and if that is still too few, at least this
+ * process's share. */
 static void set_processors(TraceRun *run, ProcessorTimes from, ProcessorTimes opened) {
     ProcessorTimes now = processor_times();
     double processors = (double)sysconf(_SC_NPROCESSORS_ONLN), wall = now.wall - from.wall;
-    if (wall > 0) run->process_cpu = fmin((now.process - from.process) / wall, processors); // two clocks
+    if (wall > 0)
+        run->process_cpu = fmin((now.process - from.process) / wall, processors); // the two times come from
+                                                                                  // different clocks
     if (now.all <= from.all) from = opened;
     run->system_cpu =
         now.all > from.all ? (now.busy - from.busy) / (now.all - from.all) : run->process_cpu / processors;
 }
 
-/* The share of a step, an untraced one if there is any, in which the GPU has something to do. */
+/* The share of a step in which the GPU is busy; of an untraced step if there are any. */
 static void measure_gpu_busy(Trace *t) {
     Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
     int64_t count = 0;
@@ -230,7 +234,7 @@ static void record_read_ahead(const Profiling *p) {
                        &(RecordReading){ahead[i].worker, ahead[i].begun, ahead[i].done});
 }
 
-/* Each recorded step becomes a range of the user's, with this name. */
+/* Each recorded step becomes a user range with this name. */
 static void name_steps(Trace *t, const char *name) {
     for (int64_t i = 0; i < t->count && *name; i++) {
         if (t->events[i].kind != TRACE_STEP) continue;
@@ -239,7 +243,7 @@ static void name_steps(Trace *t, const char *name) {
     }
 }
 
-/* The recorded steps become a trace. */
+/* Makes a trace of the recorded steps. */
 static Status take_trace(Profiling *p, Ctx *ctx) {
     const WindowSegment *s = segment_of(p);
     snprintf(p->window_text, sizeof p->window_text,
@@ -265,7 +269,7 @@ static Status write_report(Profiling *p, FILE *file) {
     return profiling_report(p->options, &t, 1, NULL, 0, p->reported_suffix, file);
 }
 
-/* The trace's report, or its handing over. */
+/* Reports the trace, or hands it over. */
 static Status hand_out(Profiling *p) {
     Trace *t = p->trace;
     p->trace = NULL;
@@ -306,7 +310,7 @@ static Status report(Profiling *p) {
 
 /* ---- a step ---- */
 
-/* The steps that are timed with tracing off; where nothing is traced that is all of the window. */
+/* The steps to time with tracing off; without tracing the whole window. */
 static StepUse timed_use(const Profiling *p) {
     return p->options->timer_only ? STEP_RECORD : STEP_TIMED;
 }

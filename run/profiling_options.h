@@ -1,4 +1,4 @@
-/* profiling_options: how a program is profiled; the part of the options that ./train and ./infer share. */
+/* profiling_options: options of profiling that ./train and ./infer share. */
 #pragma once
 
 #include "run/compute_options.h"
@@ -9,19 +9,19 @@ typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
 
 typedef struct {
     const OptionSet
-        *set;           // of the program, all of which a profile tells; NULL before profiling_options_resolve
+        *set; // the program's options, which a profile records; NULL before profiling_options_resolve
     const char *window; // for window_parse; "": no profile
     const char *out;    // folder for the report's files; "": none
-    const char *trace;  // name of the trace file there; "": of the model and its sizes
-    const char *range;  // name of a recorded step; "": of none
+    const char *trace;  // name of the trace file; "": from the model and its sizes
+    const char *range;  // name of a range around each recorded step; "": none
     ProfilingReport report;
-    bool sweep;          // of several sizes, side by side
+    bool sweep;          // compare several sizes
     bool timer_only;     // time steps, trace nothing
     bool skip_benchmark; // trace steps, time none with tracing off
-    bool graphs;         // trace steps as they are launched without a profile: as CUDA graphs
+    bool graphs;         // trace steps as CUDA graphs, as they are launched without a profile
     bool apart;          // let the device rest before each primitive
-    bool latency;        // ask how long launches wait on their way to the device
-    const char *sort;    // key of a column; "": as each table is
+    bool latency;        // record how long launches wait on their way to the device
+    const char *sort;    // sort key, a column; "": each table's default
     int64_t limit;       // rows of a table; 0: all
     TimeUnit unit;
     bool full_names, torch;
@@ -30,24 +30,24 @@ typedef struct {
 #define PROFILING_DEFAULTS                                                                                   \
     { .window = "", .out = "", .trace = "", .range = "", .sort = "", .limit = 25 }
 
-/* --sweep alone profiles a short window; who says how tables are to look wants to see them. */
+/* --sweep alone profiles a short window; options for the look of tables imply that tables are shown. */
 void profiling_options_resolve(const OptionSet *set, ProfilingOptions *options);
 
-/* What the options are, "dtype=auto" each, but for those that change only what is shown or where it goes: the caller
- * frees the list and its texts. Values are cut at 200 bytes. */
+/* Lists the options as "dtype=auto", except those that only affect what is shown and where output goes. The
+ * caller frees the list and its texts. Values are cut at 200 bytes. */
 char **profiling_options_settings(const OptionSet *set, int64_t *count);
 void profiling_options_settings_free(char **settings, int64_t count);
 
-/* The steps that the options name. */
+/* Parses the window in the options. */
 CHECKED Status profiling_options_window(const ProfilingOptions *options, Window *window);
 
-/* The steps that a run needs for its window and for the times without tracing. */
+/* The number of steps that a run needs for its window and for times without tracing. */
 CHECKED Status profiling_options_steps(const ProfilingOptions *options, int64_t *steps);
 
-/* Makes the folder of --profile-out, so that what cannot be written shows before anything runs. */
+/* Creates the folder of --profile-out, so that an error shows before anything runs. */
 CHECKED Status profiling_options_folder(const ProfilingOptions *options);
 
-/* ERROR_USAGE for a window that cannot be, a column that no table has, options without --profile, graphs that
- * `compute` rules out. A window that records steps after `steps`, unless that is 0, cannot be. */
+/* ERROR_USAGE for an invalid window, an unknown column, options without --profile, or graphs when `compute`
+ * excludes them; also if the window records steps after `steps`, unless that is 0. */
 CHECKED Status profiling_options_check(const ProfilingOptions *options, const ComputeOptions *compute,
                                        const OptionSet *set, int64_t steps);

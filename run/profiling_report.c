@@ -48,7 +48,7 @@ int terminal_width(FILE *file) {
     return known ? size.ws_col : PAGE;
 }
 
-/* The sizes of a sweep come together, in its table. */
+/* The sizes of a sweep are shown together, in its table. */
 static bool in_table(const ProfilingOptions *options, const char *suffix) {
     return *options->out && suffix && strncmp(suffix, "_bs", 3) == 0;
 }

@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-/* Takes `status` over: OK when memory did not suffice, which is told. */
+/* Takes ownership of `status`. Returns OK if it was a lack of memory, after printing that. */
 static Status pass_over(Status status, const char *size, FILE *file) {
     if (status_code(status) != ERROR_MEMORY) return status;
     fprintf(file, "%s is left out: %s\n", size, status_message(status));
@@ -19,10 +19,10 @@ typedef struct {
     ProfileSize profile;
     void *context;
     bool files; // there are profiles to compare
-    bool told;  // which size is run
+    bool told;  // announce which size is run
     bool sides;
     Table table;
-    int64_t left, done; // sizes to come, this one included; and that are in the table
+    int64_t left, done; // sizes to come, including this one; sizes in the table
 } Sweep;
 
 static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
@@ -38,7 +38,7 @@ static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
     return sweep_add(&s->table, s->options->out, batch, seq);
 }
 
-/* A size is a row of the comparison, so it has one window. */
+/* Each size is a row of the comparison, so it has only one window. */
 static Status check_segments(const ProfilingOptions *options) {
     Window window;
     TRY(window_parse(options->window, &window));

@@ -16,11 +16,11 @@ enum { LATEST = 32, NARROWEST = 40, WIDEST_BAR = 40 };
 struct Progress {
     FILE *lines, *bar;
     bool terminal, quiet;
-    bool drawn; // the bar stands in the last line, without a newline
+    bool drawn; // the bar is in the last line, without a newline
     int64_t done, total;
-    double seconds[LATEST]; // of the latest steps, a ring
-    int64_t timed;          // steps that were timed
-    double next_drawing;    // not before
+    double seconds[LATEST]; // of the latest steps, a ring buffer
+    int64_t timed;          // number of timed steps
+    double next_drawing;    // earliest time of the next drawing
 };
 
 Progress *progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, bool quiet) {
@@ -63,8 +63,8 @@ static int terminal_columns(FILE *stream) {
     return size.ws_col;
 }
 
-/* " 37% [=======>            ] 74/200  1:23 left", never wider than the terminal: what wraps cannot be
- * cleared. Where there is no room for all, the bar goes first. */
+/* " 37% [=======> ] 74/200 1:23 left", never wider than the terminal, because a wrapped line cannot be
+ * cleared. If space is short, the bar is omitted first. */
 static void draw(Progress *p) {
     char left[32] = "", numbers[128];
     double seconds = progress_left(p), share = p->total > 0 ? (double)p->done / (double)p->total : 1;

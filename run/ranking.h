@@ -1,9 +1,9 @@
-/* ranking: which classes a model finds likeliest. */
+/* ranking: the most likely classes. */
 #pragma once
 
 #include <stdint.h>
 
-/* How many classes are likelier than `label`, or as likely and before it: 0 for the likeliest. */
+/* The rank of `label`: how many classes are likelier, or equally likely and before it. */
 int64_t ranking_of(const float *logits, int64_t classes, int64_t label);
 
 typedef struct {
@@ -11,5 +11,5 @@ typedef struct {
     double probability;
 } RankedClass;
 
-/* The `count` likeliest of the classes, in order, by the softmax of their logits. count <= classes. */
+/* The `count` likeliest classes, in order, by the softmax of their logits. count <= classes. */
 void ranking_first(const float *logits, int64_t classes, RankedClass *first, int64_t count);

@@ -4,8 +4,8 @@
 
 enum { RUNS_BEFORE_CAPTURE = 2 };
 
-/* Communication is captured in either form. Casts run under --fused=fp8 alone. Weights by groups, which dequantize
- * reads, exist on the CPU alone. */
+/* Whether an operation can be captured in this form. Communication can in either form. Casts run only under
+ * --fused=fp8. Weights by groups, which dequantize reads, exist only on the CPU. */
 static bool captured(const Ctx *ctx, Operation operation) {
     if (operation == OP_CAST) return ctx->fuses & FUSE_FP8;
     return operation != OP_COMM && operation != OP_DEQUANTIZE;
@@ -15,7 +15,7 @@ bool replay_allowed(const Ctx *ctx) {
     if (!ctx->graphs || !ctx->device->graph_launch) return false;
     if (ctx->measuring || ctx->check || ctx->observe) return false;
     if (ctx->recorder && !recorder_captures(ctx->recorder)) return false;
-    for (int i = 0; i < OP_COUNT; i++) /* decode's naive form is other operations */
+    for (int i = 0; i < OP_COUNT; i++) /* decode's naive form consists of other operations */
         if (captured(ctx, (Operation)i) && op_form(ctx, (Operation)i, ctx->dtype) == FORM_NAIVE &&
             slots_filled(ctx->device->backend, ctx->dtype, (Operation)i, FORM_NAIVE))
             return false;
@@ -38,7 +38,7 @@ static bool same(const ReplayKey *a, const ReplayKey *b) {
     return equal;
 }
 
-/* The graph alone: it can be captured again at once. */
+/* Drops only the graph, so that the work can be captured again at once. */
 static void drop(Device *device, Replay *replay) {
     if (replay->graph) device->graph_free(device, replay->graph);
     recorded_graph_free(replay->recorded);

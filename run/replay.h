@@ -1,5 +1,5 @@
-/* replay: the device's work of one function, captured as a graph once it has run twice, and from then on
- * launched as a whole: a step of hundreds of kernels then costs the host one launch. */
+/* replay: captures the device work of a function as a graph once it has run twice, and then launches it as a
+ * whole: a step of hundreds of kernels then costs the host one launch. */
 #pragma once
 
 #include "kernels/op.h"
@@ -8,11 +8,12 @@
 /* 8 terms are enough for every caller. */
 enum { REPLAY_TERMS = 9 };
 
-/* What shapes the work: where it differs from the last run's, the graph is dropped and the work runs anew. */
+/* The key of a graph: if it differs from the last run's, the graph is dropped and the work runs again. */
 typedef struct {
     uint32_t fuses;
     bool scaled;                // casts are given scales
-    size_t saved, scratch;      // bytes taken of the arenas: the work's tensors get the same addresses again
+    size_t saved, scratch;      // bytes in use in the arenas, so that the work's tensors get the same
+                                // addresses again
     double terms[REPLAY_TERMS]; // the caller's: sizes, factors
 } ReplayKey;
 
@@ -20,21 +21,21 @@ typedef struct {
     ReplayKey key;
     int runs; // with this key so far, up to the capture
     Graph *graph;
-    RecordedGraph *recorded; // what a profile knows of the graph; NULL: captured without one
+    RecordedGraph *recorded; // the graph's description for a profile; NULL: captured without one
 } Replay;
 
-/* Work that can be captured: puts the same kernels into the stream whenever it is called with the same
- * terms, and waits for nothing, copies nothing from or to the host. A replay does not call it: what else
- * it does on the host must still hold from the last time. */
+/* Work that can be captured: it enqueues the same kernels whenever it is called with the same terms, and
+ * neither waits nor copies from or to the host. A replay does not call it, so its other effects on the host
+ * must still hold from the last call. */
 typedef Status (*ReplayWork)(Ctx *ctx, void *program);
 
-/* Whether work is captured: ctx->graphs is set, the device has graphs, everything runs fused (the naive
- * path stays what people know: launch by launch; a collective is one launch in either form), and nobody looks
- * at single operations (a recorder that does not know graphs, --check, --hash-trace). */
+/* Whether work may be captured: ctx->graphs is set, the device has graphs, everything runs fused (the naive
+ * path launches kernel by kernel, as eager frameworks do; a collective is one launch in either form), and no
+ * one observes single operations (a recorder without graph support, --check, --hash-trace). */
 bool replay_allowed(const Ctx *ctx);
 
-/* Runs the work: twice as it is, so that what is set up at the first use is there; then captured; then as
- * a graph. Where replay_allowed says no it runs as it is, and the graph is kept for later. */
+/* Runs the work: twice directly, so that first-use setup is done; then captures it; then launches the graph.
+ * If replay_allowed is false it runs directly, and the graph is kept for later. */
 CHECKED Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,
                           void *program);
 

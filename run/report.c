@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Fast steps do not flood the terminal; the log has them all. */
+/* Fast steps do not flood the terminal; the log contains all of them. */
 #define LINE_SECONDS 0.5
 
 Status report_open(Report *r, const char *log, bool append, int64_t done, int64_t steps, bool quiet) {
@@ -23,7 +23,7 @@ void report_close(Report *r) {
     for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
 }
 
-/* Of what a model reads. */
+/* The unit of what a model reads. */
 static const char *unit(const Report *r) {
     return r->pictures ? "images/s" : "tok/s";
 }
@@ -31,7 +31,7 @@ static const char *rate_key(const Report *r) {
     return r->pictures ? "images_per_s" : "tokens_per_s";
 }
 
-/* A log writes an unknown share as null. */
+/* The log writes an unknown share as null. */
 static Mfu mfu_at(const Report *r, double needed_per_s) {
     return mfu_of(needed_per_s, r->peaks.dense, r->peaks.flops, r->cores_waited);
 }
@@ -40,7 +40,7 @@ typedef struct {
     char text[48];
 } Share;
 
-/* ", MFU 48.0%", or nothing where the share is unknown. */
+/* ", MFU 48.0%", or nothing if the share is unknown. */
 static Share share_text(const char *before, Mfu mfu) {
     Share s = {""};
     if (!isnan(mfu.share)) snprintf(s.text, sizeof s.text, "%sMFU %.1f%%", before, 100 * mfu.share);
@@ -144,7 +144,7 @@ static Status draw_step(Report *r, int64_t step, const StepResult *result, doubl
     return tensorboard_flush(r->board);
 }
 
-/* A run may be long, and its memory must not grow: the later half of the steps is enough. */
+/* A run may be long, and its memory must not grow: only the later half of the steps is kept. */
 static void remember(Series *series, double value) {
     enum { STEPS_KEPT = 1 << 13 };
     if (series->count == STEPS_KEPT) {
@@ -255,7 +255,7 @@ Status report_save(Report *r, int64_t step, const char *folder) {
 }
 
 Status report_end(Report *r, int64_t step, const char *reason) {
-    /* The first half warms up: caches, clocks, plans. */
+    /* The first half is warm-up: caches, clocks, plans. */
     int64_t early = r->figures[STEP_MS].count / 2, late = r->figures[STEP_MS].count - early;
     double *ms = r->figures[STEP_MS].values + early, middles[STEP_FIGURES];
     for (int i = 0; i < STEP_FIGURES && late; i++) // sorts the late half

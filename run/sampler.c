@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Random numbers for sampling are streams of their own: this and the sequence's number. */
+/* Random streams for sampling: this number and the sequence's. */
 #define SAMPLER_STREAM UINT64_C(0x73616D706C650000)
 
 struct Sampler {

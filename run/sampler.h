@@ -1,15 +1,15 @@
-/* sampler: the next token from a row of logits. */
+/* sampler: selects the next token from a row of logits. */
 #pragma once
 
 #include "kernels/sample/sample.h"
 
 typedef struct {
-    double temperature; // logits are divided by it; 0: greedy
-    int64_t top_k;      // only the k largest logits (the lower id first among equals); 0: all
-    double top_p;       // then only the fewest, the likeliest first, whose probability adds up to p; 1: all
-    double min_p;       // before both, only those at least this much as likely as the likeliest; 0: all
-    /* The logit of a token that the text holds already is divided by it, or multiplied if negative (Keskar et
-     * al. 2019, section 4.1); 1, or 0: left as it is. */
+    double temperature; // divides the logits; 0: greedy
+    int64_t top_k;      // only the k largest logits (lower id first among equals); 0: all
+    double top_p;       // then only the fewest likeliest tokens whose probabilities add up to p; 1: all
+    double min_p;       // before both, only tokens at least this fraction as likely as the likeliest; 0: all
+    /* Divides the logit of a token that already occurs in the text, or multiplies it if negative (Keskar et
+     * al. 2019, section 4.1); 1, or 0: unchanged. */
     double repeat_penalty;
     uint64_t seed;
     uint64_t sequence; // sequences of one seed with different numbers are independent
@@ -22,17 +22,18 @@ typedef struct Sampler Sampler;
 CHECKED Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **sampler);
 void sampler_close(Sampler *sampler);
 
-/* Draws a token from the softmax of logits / temperature, restricted to the k largest and then to the
- * nucleus, as kernels/sample/sample.h says. `logits` are (vocab) in host memory, without the
- * vocabulary's padding. The draw is a pure function of the logits, the options and `index`, the token's
- * position in the sequence. Greedy takes the first of equal maxima. A logit of -inf is never drawn; NaN,
- * +inf, or no logit above -inf is ERROR_NONFINITE. */
+/* Samples a token from the softmax of logits / temperature, restricted to the k largest and then to the
+ * nucleus, as in kernels/sample/sample.h. `logits` are (vocab) in host memory, without the vocabulary's
+ * padding. The result is a pure function of the logits, the options and `index`, the token's position in the
+ * sequence. Greedy selects the first of equal maxima. A logit of -inf is never selected; NaN, +inf, or no
+ * logit above -inf is ERROR_NONFINITE. */
 CHECKED Status sampler_next(Sampler *sampler, const float *logits, int64_t index, int32_t *token);
 
-/* Applies the repeat_penalty to logits (vocab), once for each token that is among `tokens`. */
+/* Applies the repeat_penalty to logits (vocab), once for each distinct token of `tokens`. */
 void sampler_penalize(Sampler *sampler, const int32_t *tokens, int64_t count, float *logits);
-bool sampler_penalizes(const Sampler *sampler); // it has one
+bool sampler_penalizes(const Sampler *sampler); // whether there is a penalty
 
-/* What a device needs to draw the same tokens: the rule, and the uniform number of each `index`. */
+/* The parameters for sampling the same tokens on a device: the rule, and the uniform number of each
+ * `index`. */
 SampleRule sampler_rule(const Sampler *sampler);
 double sampler_uniform(const Sampler *sampler, int64_t index);

@@ -15,8 +15,8 @@
 
 enum { BYTES = 256 };
 
-/* Hugging Face's cache keeps a model in models--OWNER--NAME: refs/main names the folder in snapshots; NULL
- * where it is no such folder. */
+/* Hugging Face's cache stores a model in models--OWNER--NAME: refs/main names the folder in snapshots. NULL
+ * if `model` is not such a folder. */
 static Status find_snapshot(const char *model, char **folder) {
     enum { NAME_MOST = 256 };
     char *path = path_join(model, "refs/main"), *name = NULL;
@@ -34,7 +34,7 @@ static Status find_snapshot(const char *model, char **folder) {
     return OK;
 }
 
-/* The top of such a cache is no model: one that it keeps is named. */
+/* The top of such a cache is not a model: the error names one that it contains. */
 static Status refuse_cache(const char *folder) {
     PathList list = {0};
     Status status = directory_list(folder, &list);
@@ -46,8 +46,8 @@ static Status refuse_cache(const char *folder) {
     return status;
 }
 
-/* The model's folder: `model` itself, the latest checkpoint or the snapshot in it; NULL where it is no
- * folder. */
+/* The model's folder: `model` itself, or the latest checkpoint or the snapshot in it; NULL if `model` is not
+ * a folder. */
 static Status find_folder(const char *model, char **folder) {
     *folder = NULL;
     PathKind kind;
@@ -81,7 +81,7 @@ static void change_sizes(const ConfigSizes *sizes, Config *c) {
     config_complete(c);
 }
 
-/* A model that is there has its sizes; to name them again is no contradiction. */
+/* An existing model has its sizes; naming the same sizes again is allowed. */
 static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char *model) {
     const struct {
         const char *name;
@@ -105,14 +105,14 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
                 model);
 }
 
-/* Of another size than before, or new: pictures are scaled to all of it. */
+/* Pictures of another size, or of a new head: they are scaled without cropping. */
 static void scale_pictures(Config *c) {
     ImageProcessor *p = &c->processor;
     if (p->height != c->image) p->height = p->width = p->scaled_height = p->scaled_width = c->image;
     p->channels = c->channels;
 }
 
-/* What a run can change of a model, also of one that is there: its head, and the size of its pictures. */
+/* Applies the changes that are also allowed for an existing model: its head, and the size of its pictures. */
 static Status change_head(Session *s, const ConfigSizes *sizes) {
     Config *c = &s->config;
     bool pictures = c->architecture->patches, masked = c->architecture->task == TASK_MASKED_TOKEN;
@@ -134,7 +134,7 @@ static Status change_head(Session *s, const ConfigSizes *sizes) {
     return OK;
 }
 
-/* A preset of other sizes than its name stands for says so. */
+/* A preset whose sizes were changed is named "NAME (changed)". */
 static Status rename_changed(const char *model, Config *c) {
     Config preset;
     TRY(config_preset(model, &preset));
@@ -142,7 +142,7 @@ static Status rename_changed(const char *model, Config *c) {
     return OK;
 }
 
-/* Names that work with other programs. */
+/* Names of models that other programs accept. */
 static Status refuse_foreign(const char *model) {
     const char *slash = strchr(model, '/');
     PathKind kind;
@@ -187,7 +187,7 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
     return s->folder ? OK : rename_changed(model, &s->config);
 }
 
-/* A folder's names of classes; those of the data come with a new head, from whoever has opened the data. */
+/* Reads a folder's class names; a new head gets those of the data, from whoever has opened the data. */
 static Status open_labels(Session *s) {
     Config *c = &s->config;
     c->labels = &s->labels;
@@ -218,7 +218,7 @@ static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
     return OK;
 }
 
-/* Warns of a tokenizer, such as "bytes", that cannot write most of the tokens that the model predicts. */
+/* Warns about a tokenizer, such as "bytes", that cannot write most of the tokens that the model predicts. */
 static void warn_of_narrow_tokenizer(const Session *s) {
     if (!s->folder || !s->tokenizer) return;
     int64_t known = tokenizer_vocab(s->tokenizer);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The only thing that a signal may touch. */
+/* The only variable that a signal handler may write. */
 static volatile sig_atomic_t caught; // its number
 
 static void catch_as(int number, void (*handler)(int), int flags) {
@@ -28,14 +28,16 @@ static void on_signal(int number) {
 }
 
 static void say(const char *text) {
-    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; // nobody is there to be told
+    if (write(STDERR_FILENO, text, strlen(text)) < 0)
+        return; // stderr is gone as well: nothing can be
+                // reported
 }
 
-/* Nothing can be saved here: the thread that read stands in the middle of anything. */
+/* Nothing can be saved here, because the faulting thread may be in the middle of anything. */
 static void on_bus_error(int number, siginfo_t *about, void *context) {
     (void)context;
     if (about->si_code != BUS_ADRERR) {
-        catch_with(number, SIG_DFL); // a fault of the program: it comes again and ends it
+        catch_with(number, SIG_DFL); // a bug of the program: the fault recurs and ends it
         return;
     }
     say(program_invocation_short_name);
@@ -47,7 +49,8 @@ void signals_prepare(void) {
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
     for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
         if (fcntl(stream, F_GETFD) < 0 && errno == EBADF)
-            (void)!open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY); // the lowest that is free
+            (void)!open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY); // open returns the lowest
+                                                                                    // free descriptor
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
     catch_with(SIGXFSZ, SIG_IGN);

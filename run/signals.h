@@ -1,27 +1,26 @@
-/* signals: how a program ends where it is told to, or where what it reads or writes goes away under it. */
+/* signals: signals that end a program, and files and pipes that fail under it. */
 #pragma once
 
 #include <stdbool.h>
 
-/* For both programs, before anything else. A standard stream that is closed is made one that fails, so that
- * no file that is opened later is taken for it. A file that becomes shorter while it is mapped ends the
- * program with a line and the code of ERROR_FILE; one that becomes longer than the system allows fails to be
- * written. */
+/* For both programs, called first. A closed standard stream is replaced by one that fails, so that no file
+ * opened later takes its descriptor. A mapped file that becomes shorter ends the program with a message and
+ * the exit code of ERROR_FILE; writing beyond the file size limit becomes an error. */
 void signals_prepare(void);
 
-/* For a run that saves before it ends: SIGINT, SIGTERM and SIGHUP (but not under nohup) are waited for, and a
- * second one ends the program at once, with 128 and its number. */
+/* For a run that saves before it ends: SIGINT, SIGTERM and SIGHUP (except under nohup) are deferred. A second
+ * signal ends the program at once, with exit code 128 plus its number. */
 void signals_catch(void);
 bool signals_caught(void);
 
-/* A pipe that nobody reads fails to be written, and does not end the program. */
+/* Writing to a pipe without a reader fails instead of ending the program. */
 void signals_ignore_pipe(void);
 
-/* Ends the program as the signal that was caught would have, if there was one: what started the program is
- * to know that it did not do everything. */
+/* If a signal was caught, ends the program by that signal, so that the parent process knows that the work is
+ * incomplete. */
 void signals_repeat(void);
 
-/* For a conversation: SIGINT alone is waited for, and interrupts what waits for input. A second one before
+/* For a conversation: only SIGINT is deferred, and interrupts waiting for input. A second one before
  * signals_take ends the program at once. */
 void signals_catch_interrupt(void);
-bool signals_take(void); // there was one, which is forgotten now
+bool signals_take(void); // whether a signal was caught; clears it

@@ -169,12 +169,12 @@ static const TrainOptions defaults = {
 
 const OptionTable train_options_table = {table, sizeof table / sizeof *table, &defaults, sizeof defaults};
 
-/* Does the schedule end at --min-lr? */
+/* Whether the schedule ends at --min-lr. */
 static bool has_minimum(const TrainOptions *o) {
     return o->schedule != SCHEDULE_CONSTANT && o->schedule != SCHEDULE_NOAM;
 }
 
-/* That of noam waits for the model's width. */
+/* The rate of noam depends on the model's width, which is not known yet. */
 static void resolve_rate(TrainOptions *o) {
     if (o->lr == FROM_OTHERS && o->schedule != SCHEDULE_NOAM) o->lr = 1e-3;
 }
@@ -187,7 +187,7 @@ static void resolve(const OptionSet *set, TrainOptions *o) {
     if (o->min_lr == FROM_OTHERS && has_minimum(o)) o->min_lr = o->lr / 10;
 }
 
-/* What follows from others is to follow from those that a file, or a later command line, gives. */
+/* Resets derived options, so that they are derived again from those of a file or a later command line. */
 static void unresolve(const OptionSet *set, TrainOptions *o) {
     if (!options_given(set, "lr")) o->lr = FROM_OTHERS;
     if (!options_given(set, "warmup")) o->warmup = FROM_OTHERS;
@@ -215,7 +215,7 @@ static Status check_rates(const TrainOptions *o) {
                     schedule_name(o->schedule));
     if (has_minimum(o) && o->min_lr > o->lr)
         return fail(ERROR_USAGE, "--min-lr=%g is above --lr=%g", o->min_lr, o->lr);
-    /* The noam schedule knows no last step: a run may end on its way up. */
+    /* The noam schedule has no last step: a run may end during warm-up. */
     if (o->warmup > o->steps && o->schedule != SCHEDULE_NOAM)
         return fail(ERROR_USAGE, "--warmup=%" PRId64 " is longer than --steps=%" PRId64, o->warmup, o->steps);
     return OK;
@@ -272,7 +272,7 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     return options_print(set);
 }
 
-/* Whether --min-lr of the run whose options lie in the file `path` followed from its --lr. */
+/* Whether --min-lr of the run with the options file `path` was derived from its --lr. */
 static Status minimum_followed(const char *path, bool *followed) {
     enum { FILE_MOST = 1 << 20 };
     json_t *root;
@@ -283,7 +283,7 @@ static Status minimum_followed(const char *path, bool *followed) {
     return OK;
 }
 
-/* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
+/* Options that the command line omits are those of the first run, from its options file `path`. */
 static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
     PathKind kind;
     TRY(path_kind(path, &kind));
@@ -292,7 +292,7 @@ static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
     unresolve(set, options);
     TRY(options_read_travelling(set, path));
     if (rate && !minimum) TRY(minimum_followed(path, &followed));
-    /* The first run's schedule may have had one, and this one not. */
+    /* The first run's schedule may have had a minimum, and this one not. */
     if (!minimum && (followed || !has_minimum(options))) options->min_lr = FROM_OTHERS;
     resolve(set, options);
     return train_options_check(options, set);
@@ -310,8 +310,8 @@ static Status check_new(const char *out) {
     return status;
 }
 
-/* A run that goes back keeps its own line: what was saved later is neither mixed with what it saves now, nor
- * lost without a word. */
+/* A run that resumes from an earlier checkpoint of its own folder: later checkpoints must neither mix with
+ * its new ones nor be deleted without a word. */
 static Status check_later(const TrainOptions *o, const char *folder) {
     char *latest = NULL;
     TRY(checkpoint_latest(o->out, &latest));
@@ -325,7 +325,7 @@ static Status check_later(const TrainOptions *o, const char *folder) {
     return status;
 }
 
-/* Does the run go on in the folder that it comes from, or in a new one? */
+/* Whether the run continues in its own folder, or in a new one. */
 static Status check_own(const TrainOptions *o, const char *folder) {
     char *parent = NULL;
     bool own = false;
@@ -337,8 +337,8 @@ static Status check_own(const TrainOptions *o, const char *folder) {
     return own ? check_later(o, folder) : check_new(o->out);
 }
 
-/* Of the run in the folder `out`. Where a later one is damaged it gives way to what is saved now: the run goes
- * back. */
+/* Finds the newest checkpoint of the run in the folder `out`. If a later one is damaged, the run goes back,
+ * and new checkpoints replace it. */
 static Status newest(TrainOptions *options, const char *out, bool first, char **folder) {
     PathList passed = {0};
     Status status = checkpoint_latest_whole(out, folder, &passed);
@@ -362,7 +362,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, c
         TRY(path_kind(resume, &kind));
         if (kind != PATH_FOLDER)
             return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);
-        TRY(checkpoint_latest(resume, &latest)); /* is it a run's folder? */
+        TRY(checkpoint_latest(resume, &latest)); /* whether it is a run's folder */
         if (latest)
             TRY(newest(options, resume, first, folder));
         else

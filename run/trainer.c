@@ -88,14 +88,14 @@ static Status both_passes(Ctx *ctx, void *program) {
     return backward_pass(ctx, program);
 }
 
-/* With several ranks a graph for each pass: one with branches, which exchanges make of the backward pass, is
- * launched kernel by kernel, and the forward pass would wait for that. */
+/* With several ranks there is one graph per pass. Exchanges give the backward pass's graph branches, and such
+ * a graph is launched kernel by kernel; in a single graph the forward pass would wait for that. */
 static Status run_passes(Trainer *t, const double terms[REPLAY_TERMS]) {
     Passes *p = &t->passes[t->gathers][t->reduces];
     Arena *saved = &t->ctx.arenas[ARENA_SAVED];
     const ArenaMark mark = arena_mark(saved);
     TRY(replay_run(&t->ctx, &p->forward, terms, t->comm ? forward_pass : both_passes, t));
-    arena_release(saved, p->between); // a graph's tensors lie where they were taken
+    arena_release(saved, p->between); // a graph's tensors stay where they were taken
     if (t->comm) TRY(replay_run(&t->ctx, &p->backward, terms, backward_pass, t));
     arena_release(saved, mark);
     return OK;
@@ -116,7 +116,8 @@ static Status rehearse_passes(Ctx *ctx, Trainer *t) {
     return OK;
 }
 
-/* Batches of every width, where rows vary: what a pass takes for many short rows may be more than for few. */
+/* Rehearses batches of every width if rows vary: many short rows may need more memory than a few long
+ * ones. */
 static Status rehearse_widths(Trainer *t) {
     int64_t step = batch_width_step(t->seq);
     Evaluation evaluation;
@@ -157,11 +158,11 @@ Status trainer_measure(Trainer *t, size_t *bytes) {
     return plan_measure(&t->ctx, rehearse, t, bytes);
 }
 
-/* What ranks exchange lies in these. */
+/* Arenas with memory that ranks exchange. */
 static const ArenaKind shared_arenas[] = {ARENA_PARAMETERS, ARENA_GRADIENTS};
 enum { SHARED_ARENAS = sizeof shared_arenas / sizeof *shared_arenas };
 
-/* Collective: tells the communicator where the memory lies that ranks exchange. */
+/* Collective: registers the memory that ranks exchange with the communicator. */
 static Status share(Trainer *t) {
     for (int i = 0; i < SHARED_ARENAS && t->comm; i++) {
         Arena *arena = &t->ctx.arenas[shared_arenas[i]];
@@ -171,7 +172,7 @@ static Status share(Trainer *t) {
 }
 
 Status trainer_unshare(Trainer *t) {
-    if (t->comm) trainer_drop_graphs(t); // NCCL's communicator does not end while graphs hold its work
+    if (t->comm) trainer_drop_graphs(t); // NCCL's communicator cannot end while graphs hold its work
     for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
         TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
     return OK;

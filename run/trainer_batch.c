@@ -1,4 +1,4 @@
-/* A trainer's micro-batches on their way to the device. */
+/* Uploads a trainer's micro-batches to the device. */
 #include "run/trainer_internal.h"
 
 #include "base/memory.h"
@@ -7,7 +7,7 @@
 
 /* ---- memory for the largest ---- */
 
-/* Rows that have a target, at most, in a masked-token batch: BERT's masking takes this share of each row. */
+/* The most rows with a target in a masked-token batch: BERT's masking selects this share of each row. */
 static int64_t masked_rows(const Trainer *t, int64_t seq) {
     return t->batch * (int64_t)ceil(MASKED_SHARE * (double)seq);
 }
@@ -36,7 +36,7 @@ static Shape pictures_shape(const Trainer *t) {
     return shape4(t->batch, c->image, c->image, c->channels);
 }
 
-/* What the model reads: tokens, or pictures. */
+/* Memory for the model's input: tokens, or pictures. */
 static Status take_input(Trainer *t) {
     const Config *c = &t->model.config;
     DeviceBatch *m = &t->memory;
@@ -77,7 +77,7 @@ static Tensor part(Tensor t, bool present, Shape shape) {
     return tensor_empty(t) || !present ? (Tensor){0} : tensor_view(t.data, t.dtype, shape);
 }
 
-/* Of `b` it says what is there. A causal mask keeps every token from the padding behind it. */
+/* The parts that batch `b` fills. A causal mask already hides padding after the tokens. */
 static DeviceBatch parts_of(const Trainer *t, const Batch *b, int64_t rows, int64_t seq, int64_t source_seq) {
     const DeviceBatch *m = &t->memory;
     const Shape all = shape2(rows, seq), each = shape1(t->batch);
@@ -111,7 +111,7 @@ Status batch_take(Trainer *t) {
 
 /* ---- uploading ---- */
 
-/* Leaves the targets of a masked-token batch and their rows side by side, with -1 to the end. */
+/* Compacts the targets of a masked-token batch and their rows, with -1 to the end. */
 static Status compact_targets(Trainer *t, const int32_t *targets) {
     int64_t room = tensor_count(t->micro.targets), count = 0, positions = tensor_count(t->micro.tokens);
     int32_t *kept = t->compact, *rows = kept + room;
@@ -132,7 +132,7 @@ static Status put(Trainer *t, Tensor to, const void *from) {
     return t->ctx.device->upload(t->ctx.device, to.data, from, tensor_bytes(to));
 }
 
-/* `divisor`: what the sum of the losses is divided by, where the task counts its targets. */
+/* `divisor` divides the sum of the losses if the task counts its targets. */
 static Status put_targets(Trainer *t, const Batch *batch, double divisor) {
     const DeviceBatch *m = &t->micro;
     float count = (float)divisor;
@@ -154,21 +154,23 @@ static Status put_all(Trainer *t, const Batch *batch) {
     return put(t, m->source_lengths, batch->source_lengths);
 }
 
-/* Tokens that are there. */
+/* Tokens without padding. */
 static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
     int64_t count = lengths ? 0 : rows * columns;
     for (int64_t row = 0; lengths && row < rows; row++) count += lengths[row];
     return count;
 }
 
-/* A step's loss is a mean over all its targets: each micro-batch's is divided by an equal part of them. */
+/* A step's loss is a mean over all its targets, so each micro-batch's sum is divided by an equal share of
+ * their number. */
 static double targets_each(const Trainer *t, const Batch *batch) {
     return batch->step_tokens ? (double)batch->step_tokens / (double)step_batches(t) : (double)batch->tokens;
 }
 
 static Status lay_out(Trainer *t, const Batch *batch) {
     int64_t seq = batch->seq ? batch->seq : t->seq;
-    int64_t rows = batch->rows ? t->batch * t->seq / seq : t->batch; // the first, where the batch has more
+    int64_t rows = batch->rows ? t->batch * t->seq / seq : t->batch; // only the first rows if the batch has
+                                                                     // more
     int64_t source_seq = batch->source_seq ? batch->source_seq : t->source_seq;
     if (seq > t->seq || source_seq > t->source_seq)
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
@@ -184,10 +186,10 @@ static Status lay_out(Trainer *t, const Batch *batch) {
     return OK;
 }
 
-/* In stream order: the kernels that still read the last micro-batch come first. */
+/* In stream order, after the kernels that still read the previous micro-batch. */
 Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
     Batch batch;
-    /* A resumed run counts on from the same step, and so draws the same masks. */
+    /* A resumed run continues from the same step, so it draws the same masks. */
     int64_t number = t->ctx.step * step_batches(t) + rank_of(t) * t->accum + index;
     int32_t draw = (int32_t)(uint32_t)number;
     scope_begin_phase(&t->ctx, PHASE_READER);

@@ -1,4 +1,4 @@
-/* A model judged by data that it does not learn from. */
+/* Evaluates a model on validation data. */
 #include "run/trainer_internal.h"
 
 #include "base/memory.h"
@@ -10,7 +10,7 @@
 
 enum { LIKELIEST = 5 };
 
-/* Whether each row's class is the likeliest, and whether it is one of the five likeliest. */
+/* Counts the rows whose class is the likeliest, and those whose class is among the five likeliest. */
 static Status count_hits(Trainer *t, Tensor logits, Evaluation *e) {
     int64_t classes = t->model.config.vocab, padded = tensor_width(logits);
     OWNED int32_t *targets = memory_array((size_t)t->batch, sizeof *targets);
@@ -61,7 +61,7 @@ static Status evaluate_share(Trainer *t, FetchBatch fetch, void *source, int64_t
     return OK;
 }
 
-/* The sums go in the order of the batches, whoever has evaluated them. What is not there adds 0. */
+/* Sums are added in the order of the batches, whichever rank has evaluated them. Missing batches add 0. */
 Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, Validation *v) {
     int64_t first, count = trainer_share(t, batches, &first), most = batches / ranks_of(t) + 1, targets = 0;
     double factor = counts_targets(t) ? 1 : loss_scale(t) * (double)step_batches(t) / (double)batches;

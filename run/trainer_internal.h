@@ -1,5 +1,5 @@
-/* trainer_internal: a step of several micro-batches and ranks. What does not say otherwise does nothing with
- * one rank. */
+/* trainer_internal: a step of several micro-batches and ranks. Unless stated otherwise, functions do nothing
+ * with one rank. */
 #pragma once
 
 #include "run/trainer.h"
@@ -7,49 +7,49 @@
 __BEGIN_DECLS
 
 int rank_of(const Trainer *trainer);
-int ranks_of(const Trainer *trainer);         // 1 without others
-int64_t step_batches(const Trainer *trainer); // micro-batches of a step, of all ranks
+int ranks_of(const Trainer *trainer);         // 1 without a communicator
+int64_t step_batches(const Trainer *trainer); // micro-batches per step, over all ranks
 
-/* Around micro-batch `index`: says what is exchanged beside its passes. */
+/* Called around micro-batch `index`: sets what is exchanged during its passes. */
 void ranks_begin(Trainer *trainer, int64_t index);
 void ranks_end(Trainer *trainer);
 
-/* With one rank, too: clears what micro-batch `index` adds its gradients to, and adds it to those before
- * it. */
+/* Also with one rank: clears the gradients that micro-batch `index` accumulates to; afterwards adds them to
+ * those of earlier micro-batches. */
 CHECKED Status ranks_clear(Trainer *trainer, int64_t index);
 CHECKED Status ranks_finish(Trainer *trainer, int64_t index);
 
-/* Before the last micro-batch's passes: what this rank has to say besides. */
+/* Before the last micro-batch's passes: puts this rank's flags into the tail. */
 CHECKED Status ranks_say(Trainer *trainer);
 
-/* Collective, behind the last: the sums over all ranks, as far as they are still to be made. */
+/* Collective, after the last micro-batch: completes the sums over all ranks. */
 CHECKED Status ranks_exchange(Trainer *trainer);
 
-/* Collective, behind the update: puts the weights on their way, where that is no part of the passes. */
+/* Collective, after the update: starts sending the weights, unless the passes do. */
 CHECKED Status ranks_send(Trainer *trainer);
 
-/* What the step's tail says: the loss, with one rank, too; tokens, whether to stop, who is to blame. */
+/* Reads the step's tail: the loss, also with one rank; tokens, whether to stop, which rank is to blame. */
 CHECKED Status ranks_read(Trainer *trainer, StepResult *result);
 
-/* Whether the task counts its targets, and so what a loss is divided by is only known with the batch. */
+/* Whether the task counts its targets, so that the divisor of the loss is known only with the batch. */
 bool counts_targets(const Trainer *t);
-/* What the sum of a micro-batch's losses is multiplied by. */
+/* The factor of the sum of a micro-batch's losses. */
 double loss_scale(const Trainer *t);
 CHECKED Status forward_and_loss(Trainer *t, double factor);
-/* Memory for the largest micro-batch, which is then at hand. */
+/* Memory for the largest micro-batch, which becomes the current one. */
 CHECKED Status batch_take(Trainer *t);
-/* Another one is, with all that there may be but documents. */
+/* Makes a micro-batch of this size current, with all optional parts except documents. */
 void batch_rehearse(Trainer *t, int64_t rows, int64_t seq);
-/* `counted`, unless NULL, gets the targets that count added, and the loss will be a sum. */
+/* `counted`, unless NULL, is set to the number of targets, and the loss will be a sum. */
 CHECKED Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted);
 
-/* Of a batch: the sum of losses, the targets that it is of, and of classes how many were told right: the
- * likeliest, or among the five likeliest. */
+/* Results of a batch: the sum of losses, the number of targets, and for classes how many predictions were
+ * right: the likeliest, or one of the five likeliest. */
 typedef struct {
     float loss;
     int64_t targets, first, five;
 } Evaluation;
-/* The batch in memory; `weight` is that of each loss. */
+/* Evaluates the batch in memory; `weight` is the factor of each loss. */
 CHECKED Status evaluate_batch(Trainer *t, double weight, Evaluation *evaluation);
 
 __END_DECLS

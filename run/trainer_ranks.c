@@ -1,4 +1,4 @@
-/* What a step has to do with other ranks, and with its own micro-batches before the last. */
+/* Exchange with other ranks, and accumulation over a step's micro-batches. */
 #include "base/memory.h"
 #include "kernels/accumulate/accumulate.h"
 #include "run/trainer_internal.h"
@@ -13,12 +13,12 @@ int ranks_of(const Trainer *t) {
     return t->comm ? t->comm->size : 1;
 }
 
-/* Micro-batches of a step, of all ranks. */
+/* Micro-batches per step, over all ranks. */
 int64_t step_batches(const Trainer *t) {
     return t->accum * ranks_of(t);
 }
 
-/* What micro-batch `index` exchanges beside its passes. */
+/* Sets what micro-batch `index` exchanges during its passes. */
 void ranks_begin(Trainer *t, int64_t index) {
     Shards *s = t->model.parameters.shards;
     if (!s) return;
@@ -30,7 +30,7 @@ void ranks_begin(Trainer *t, int64_t index) {
     t->ctx.putter = &t->model.parameters;
 }
 
-/* Other passes exchange nothing, and wait for nothing: events of a graph can be waited for there alone. */
+/* Other passes exchange nothing and wait for nothing: events of a graph can only be waited for inside it. */
 void ranks_end(Trainer *t) {
     Shards *s = t->model.parameters.shards;
     if (s) s->gathers = s->reduces = false;
@@ -66,8 +66,8 @@ Status ranks_clear(Trainer *t, int64_t index) {
     return OK;
 }
 
-/* The first of several micro-batches is kept, each other added; behind the last the sum is where the
- * gradients are. */
+/* The first micro-batch's gradients are copied, each later one's added; after the last one the sum is in the
+ * gradients. */
 static Status finish_part(Trainer *t, int64_t index, ParameterRange part) {
     Device *device = t->ctx.device;
     Tensor own = part_of(t->model.parameters.sums, part);
@@ -77,7 +77,7 @@ static Status finish_part(Trainer *t, int64_t index, ParameterRange part) {
     return accumulate(&t->ctx, &(Accumulate){.x = last ? finished : own, .sum = last ? own : finished});
 }
 
-/* Where a micro-batch's groups were exchanged they have been added, and the tail is left. */
+/* If a micro-batch's groups were exchanged, they have been added; only the tail remains. */
 Status ranks_finish(Trainer *t, int64_t index) {
     Parameters *p = &t->model.parameters;
     ParameterRange parts[PARTS_OUTSIDE_BLOCKS], all = {0, tensor_count(p->sums)};
@@ -90,13 +90,13 @@ Status ranks_finish(Trainer *t, int64_t index) {
     return OK;
 }
 
-/* In the tail behind the gradients, which the passes leave alone. */
+/* In the tail after the gradients, which the passes do not touch. */
 Status ranks_say(Trainer *t) {
     const float said[] = {t->stop, (float)t->tokens}; // TAIL_STOP, TAIL_TOKENS
     return t->comm ? values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, said) : OK;
 }
 
-/* Gradients and tail become the sums over all ranks. */
+/* Gradients and tail become sums over all ranks. */
 static Status exchange(Ctx *ctx, void *program) {
     Trainer *t = program;
     Device *device = ctx->device;

@@ -22,7 +22,7 @@ static bool on_cpu(const TrainOptions *o) {
     return strcmp(o->compute.device, "cpu") == 0;
 }
 
-/* How many ranks this process shall start. */
+/* How many ranks this process must start. */
 static Status count_ranks(const TrainOptions *o, int *ranks) {
     int gpus;
     *ranks = (int)o->gpus;
@@ -55,8 +55,8 @@ static Status check_ranks(const TrainOptions *o, const OptionSet *set, const Ide
     return OK;
 }
 
-/* Starts the ranks where nobody has. Returns in each of them and, `done`, in the one that has started
- * them. */
+/* Starts the ranks unless a launcher has. Returns in each rank and, with `done`, in the process that has
+ * started them. */
 static Status start_ranks(const TrainOptions *o, Identity *identity, bool *done, int *code) {
     int ranks;
     if (identity->starter) return OK;
@@ -71,7 +71,7 @@ static Status start_ranks(const TrainOptions *o, Identity *identity, bool *done,
     return OK;
 }
 
-/* The GPU of this rank, or the CPU where there is none. */
+/* The GPU of this rank, or the CPU if there is none. */
 static void choose_device(World *w, const TrainOptions *o, int local_rank) {
     if (strcmp(o->compute.device, "auto") != 0 && strcmp(o->compute.device, "cuda") != 0) return;
     int gpus = gpu_count ? gpu_count() : 0;
@@ -82,7 +82,7 @@ static void choose_device(World *w, const TrainOptions *o, int local_rank) {
 
 /* ---- what they must have in common ---- */
 
-/* Lines of NAME=VALUE: the options that were given, but for those that each rank may have its own of. */
+/* Lines of NAME=VALUE: the options that were given, except those that may differ between ranks. */
 static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
     static const char *const own[] = {"device",      "threads",     "workers",    "reader-delay",
                                       "log",         "tensorboard", "hash-trace", "config",
@@ -105,7 +105,7 @@ static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
     return used < FACTS_BYTES ? OK : fail(ERROR_USAGE, "the options of a run of several ranks are too long");
 }
 
-/* In the watching thread. The main thread may hang in a library, so that nothing is waited for. */
+/* Runs in the watching thread. The main thread may hang in a library, so nothing waits for it. */
 static void lost(void *user, Status status) {
     World *w = user;
     fprintf(stderr, "train: %s\n", status_message(status));
@@ -118,7 +118,7 @@ static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const 
     TRY(list_facts(set, facts));
     Status status = rendezvous_open(identity, facts, MEETING_SECONDS, &w->agreed, &w->rendezvous);
     TRY(status);
-    /* A profile's report comes within a step, and may take long. */
+    /* A profile's report is made within a step, and may take long. */
     double timeout = o->comm_timeout == 0 && *o->profiling.window ? PULSE_START : o->comm_timeout;
     pulse_begin(w->rendezvous, &(PulseSetup){.timeout = timeout, .lost = lost, .user = w});
     pulse_other(w->rendezvous, "the start");
@@ -135,7 +135,8 @@ Status world_open(World *w, const TrainOptions *o, const OptionSet *set, bool *d
     if (*done || !identity.starter) return OK;
     w->rank = identity.rank;
     w->size = identity.size;
-    profiling_prepare(&o->profiling); // MPI may start CUDA, and counting GPUs does
+    profiling_prepare(&o->profiling); // before MPI, which may initialize CUDA, and before counting GPUs,
+                                      // which does
     if (w->size > 1) TRY(meet(w, o, set, &identity));
     choose_device(w, o, identity.local_rank);
     return OK;
@@ -191,12 +192,13 @@ Status world_part(World *w) {
 void world_fail(World *w, Status status) {
     if (w->size == 1 || !status) return;
     int code = (int)status_code(status);
-    /* A rank that is gone may show first in an exchange that fails: the watch knows what it did last. */
+    /* The loss of a rank may first appear as a failed exchange: the watcher knows what the lost rank did
+     * last. */
     if (!w->agreed && code == ERROR_DEVICE && w->rendezvous) sleep(WATCH_SECONDS);
     if (!w->agreed || w->rank == 0) fprintf(stderr, "train: %s\n", status_message(status));
     rendezvous_close(w->rendezvous, w->agreed ? OK : status);
     fflush(NULL);
-    _exit(code); // collectives under way would be waited for
+    _exit(code); // exit() would wait for collectives in progress
 }
 
 void world_close(World *w) {
