@@ -2,7 +2,7 @@
 
 # What the distribution must have. The one list of packages; `make packages` installs what is missing.
 PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
-    libxxhash-dev zlib1g-dev libjpeg-dev libdnnl-dev
+    libxxhash-dev zlib1g-dev libjpeg-dev libdnnl-dev libedit-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
 IMAGE_PACKAGES := dataset-fashion-mnist
 FUZZ_PACKAGES := clang libclang-rt-dev llvm
@@ -31,7 +31,7 @@ CFLAGS += -Wno-unused-parameter
 LDLIBS += -lgomp
 endif
 
-SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c report/*.c tasks/*.c tasks/*/*.c tasks/*/*/*.c)
+SOURCES := $(filter-out tasks/chat/libedit/%,$(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c report/*.c tasks/*.c tasks/*/*.c tasks/*/*/*.c))
 # Compiled once for each type that tensors may have: kernels/real.h.
 NAIVE := $(filter %/cpu_naive.c,$(SOURCES))
 FUSED := $(filter %/cpu_fused.c,$(SOURCES))
@@ -58,6 +58,12 @@ DNNL ?= $(if $(wildcard /usr/include/oneapi/dnnl/dnnl.h /usr/local/include/oneap
 ifeq ($(DNNL),1)
 OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard kernels/device/onednn/*.c))
 LDLIBS += -ldnnl
+endif
+# A conversation's lines are edited by libedit. Without, the terminal reads them.
+EDIT ?= $(if $(wildcard /usr/include/histedit.h /usr/local/include/histedit.h),1,0)
+ifeq ($(EDIT),1)
+OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard tasks/chat/libedit/*.c))
+LDLIBS += -ledit
 endif
 # Ranks on the CPU: a module that is opened when it is needed, built where there is an MPI.
 MPICC := $(shell command -v mpicc)
@@ -100,7 +106,7 @@ all: train infer tools/profile $(MPI_MODULE)  ## build ./train, ./infer and tool
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
-	@echo 'variables: CUDA=0 (CPU only), DNNL=0 (without oneDNN), GPU_TARGETS="80 90a", ARCH=native, BUILD=build, V=1 (show the commands)'
+	@echo 'variables: CUDA=0 (CPU only), DNNL=0 (without oneDNN), EDIT=0 (without libedit), GPU_TARGETS="80 90a", ARCH=native, BUILD=build, V=1 (show the commands)'
 
 packages:
 	@tools/packages $(PACKAGES) $(EXTRA_PACKAGES)

@@ -197,6 +197,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     if (done) return OK;
     profiling_prepare(&run->options.profiling);
     TRY(session_open(&run->session, o->model, NULL, o->tokenizer, &o->compute));
+    run->session.tells = !o->quiet;
     TRY(infer_options_packed(o, run->session.device->backend, &run->session.packed));
     TRY(task_find_command(&run->session.config, o, &run->set, &benchmark, &command));
     TRY(check_lengths(run));

@@ -411,13 +411,15 @@ static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Pa
                        const Piece *pieces, const Staging *staging) {
     TRY(check_names(folder, file, p, pieces));
     TRY(check_tied_head(folder, file, &p->config));
-    int64_t count = piece_count(p);
+    int64_t count = piece_count(p), elements = 0;
     for (int64_t i = 0; i < count; i++) {
         if (drawn(p, &pieces[i])) continue;
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
         Status status = safetensors_verify(entry);
         if (!status) status = load_piece(ctx, entry, p, &pieces[i], staging);
         if (status) return fail_at(status, "%s", folder);
+        elements += entry->count;
+        if (p->loaded) p->loaded(p->loader, elements);
     }
     return OK;
 }

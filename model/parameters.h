@@ -100,7 +100,10 @@ typedef struct {
     Tensor finished; // the same of the micro-batches before: shards_take_finished; empty with one in a step
     Tensor scales;   // (count, OPERANDS) fp32, empty without training
     Tensor decays;   // (adamw_words(size)) i32, empty without training
-    Config config;   // whose parameters these are
+    /* Told, while a file is loaded, how many elements are there; NULL: nobody asks. */
+    void (*loaded)(void *loader, int64_t elements);
+    void *loader;
+    Config config;                    // whose parameters these are
     StackParameters stack, encoder;   // with tied tables encoder.token is stack.token
     Affine transform, transform_norm; // (C, C), (C): of BERT's head
     Parameter head, head_bias;        // (padded vocab, C), stack.token if tied; (padded vocab)

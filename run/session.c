@@ -7,13 +7,14 @@
 #include "kernels/gemm/cpu.h"
 #include "model/checkpoint.h"
 #include "model/parameter_values.h"
+#include "run/progress.h"
 
 #include <inttypes.h>
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { BYTES = 256 };
+enum { BYTES = 256, MILLION = 1000000 };
 
 /* Hugging Face's cache stores a model in models--OWNER--NAME: refs/main names the folder in snapshots. NULL
  * if `model` is not such a folder. */
@@ -294,10 +295,36 @@ Status session_scale(Session *s, int64_t side) {
     return config_validate(c);
 }
 
+typedef struct {
+    Progress *bar; // of millions of elements
+    double time;   // of the latest
+    int64_t done;
+} Loading;
+
+static void show_loaded(void *loader, int64_t elements) {
+    Loading *l = loader;
+    double time = device_clock();
+    int64_t done = elements / MILLION;
+    if (done == l->done) return;
+    progress_step(l->bar, done, (time - l->time) / (double)(done - l->done));
+    l->done = done;
+    l->time = time;
+}
+
+static Status load_folder(const Session *s, Ctx *ctx, Parameters *p) {
+    Loading loading = {progress_open(stderr, stderr, 0, p->size / MILLION, !s->tells), device_clock(), 0};
+    p->loaded = show_loaded;
+    p->loader = &loading;
+    Status status = checkpoint_load(ctx, s->folder, p);
+    p->loaded = NULL;
+    progress_close(loading.bar);
+    return status;
+}
+
 Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t seed) {
     if (!s->folder || s->config.new_head) TRY(parameters_initialize(ctx, parameters, seed));
     warn_of_narrow_tokenizer(s);
-    if (s->folder) TRY(checkpoint_load(ctx, s->folder, parameters));
+    if (s->folder) TRY(load_folder(s, ctx, parameters));
     return parameters_copy_head(ctx, parameters);
 }
 

@@ -17,20 +17,6 @@
 
 enum { STEPS = 20 };
 
-/* A folder "model" with the fixture's weights and the tokenizer of the case "smollm2", and
- * "lessons.jsonl". */
-static int setup(void **state) {
-    const char *date;
-    char here[4096];
-    json_t *root = chat_cases(&date);
-    int status = program_setup(state);
-    assert_non_null(realpath("tests/fixtures/chat", here));
-    program_run(*state, "cp -r %s/model . && cp %s/conversations.jsonl lessons.jsonl", here, here);
-    chat_write_tokenizer(inside(*state, "model"), json_array_get(json_object_get(root, "cases"), 0));
-    json_decref(root);
-    return status;
-}
-
 /* However the conversations are spread over batches, which differ in their numbers of targets. */
 static void losses_are_pytorchs(void **state) {
     static const char *const batches[] = {"--batch=4", "--batch=2 --accum=2",
@@ -436,5 +422,5 @@ int main(void) {
         cmocka_unit_test(what_is_no_prose_is_said),
         cmocka_unit_test(interrupts),
     };
-    return cmocka_run_group_tests(tests, setup, scratch_teardown);
+    return cmocka_run_group_tests(tests, chat_setup, scratch_teardown);
 }

@@ -5,6 +5,7 @@
 #include "profile/events.h"
 #include "run/progress.h"
 #include "tests/support/expect.h"
+#include "tests/support/terminal.h"
 
 #include <fcntl.h>
 #include <float.h>
@@ -13,7 +14,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <termios.h>
 #include <time.h>
@@ -207,12 +207,10 @@ static void test_failures(void **state) {
 
 /* A terminal of 60 columns: what is written to `stream` can be read from `master`. */
 static FILE *open_terminal(int *master) {
-    *master = posix_openpt(O_RDWR | O_NOCTTY);
-    if (*master < 0 || grantpt(*master) != 0 || unlockpt(*master) != 0) skip();
-    int slave = open(ptsname(*master), O_RDWR | O_NOCTTY);
+    char path[64];
+    *master = terminal_open(60, path);
+    int slave = open(path, O_RDWR | O_NOCTTY);
     if (slave < 0) skip();
-    struct winsize size = {.ws_row = 24, .ws_col = 60};
-    assert_int_equal(ioctl(slave, TIOCSWINSZ, &size), 0);
     struct termios modes;
     tcgetattr(slave, &modes);
     cfmakeraw(&modes);

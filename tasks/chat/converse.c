@@ -3,6 +3,7 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
+#include "tasks/chat/line_editor.h"
 #include "tasks/text/infer.h"
 #include "data/text_stream.h"
 #include "data/end_tokens.h"
@@ -27,8 +28,10 @@ typedef struct {
     Chat chat;
     Inference inference;
     Sampler *sampler;
-    Bytes line;        // the message
-    int64_t *contents; // (turns) where in the window each message's content begins
+    bool asks;          // somebody types
+    LineEditor *editor; // of the terminal; NULL: lines are read as they come
+    Bytes line;         // the message
+    int64_t *contents;  // (turns) where in the window each message's content begins
     int64_t turns, room;
     bool begun;        // there is a conversation in the window
     bool ended;        // the last answer ended with its end token, which is in the window
@@ -165,13 +168,15 @@ static Status answer(Talk *t) {
 /* ---- commands ---- */
 
 static Status show_help(Talk *t, const char *rest) {
-    (void)t, (void)rest;
+    (void)rest;
     fprintf(stderr,
             "/clear         begin anew\n"
             "/system TEXT   begin anew with this system message; without TEXT, the template's\n"
             "/save FILE     write the conversation as a line of JSON, as training reads it\n"
             "/help          these lines\n"
-            "A line that ends in \\ goes on in the next. Ctrl-C ends an answer, Ctrl-D the conversation.\n");
+            "A line that ends in \\ goes on in the next. Ctrl-C ends an answer, Ctrl-D the conversation.%s\n",
+            t->editor ? "\nThe arrow keys move in the line and bring earlier ones back; Ctrl-R looks for one."
+                      : "");
     return OK;
 }
 
@@ -241,34 +246,52 @@ static Status obey(Talk *t, bool *obeyed) {
 
 /* ---- the conversation ---- */
 
-/* Reads a message without its end, of several lines if they end in a backslash; false at the end of the input, or at
- * Ctrl-C. */
-static bool read_message(Bytes *line, bool asks) {
-    int c;
-    line->count = 0;
-    for (bool more = true; more;) {
-        int64_t first = line->count;
-        while ((c = getchar()) != EOF && c != '\n') bytes_put(line, &(char){(char)c}, 1);
-        if (line->count > first && line->bytes[line->count - 1] == '\r') line->count--;
-        more = c != EOF && line->count > first && line->bytes[line->count - 1] == '\\';
-        if (more) line->bytes[line->count - 1] = '\n';
-        if (more && asks) fprintf(stderr, "  ");
+/* Appends the next line without its end; false where there is none, or at Ctrl-C. */
+static bool read_line(Talk *t, const char *prompt) {
+    int64_t first = t->line.count, length;
+    if (t->editor) {
+        const char *typed = line_editor_read(t->editor, prompt, &length);
+        if (typed) bytes_put(&t->line, typed, length);
+        return typed;
     }
-    return !signals_take() && (c != EOF || line->count);
+    int c;
+    if (t->asks) fprintf(stderr, "%s", prompt);
+    while ((c = getchar()) != EOF && c != '\n') bytes_put(&t->line, &(char){(char)c}, 1);
+    if (t->line.count > first && t->line.bytes[t->line.count - 1] == '\r') t->line.count--;
+    return c != EOF || t->line.count > first;
+}
+
+static bool goes_on(const Bytes *line) {
+    return line->count && line->bytes[line->count - 1] == '\\';
+}
+
+/* Reads a message, of several lines if they end in a backslash; false at the end of the input, or at Ctrl-C. */
+static bool read_message(Talk *t) {
+    t->line.count = 0;
+    bool there = read_line(t, "> ");
+    while (there && goes_on(&t->line)) {
+        t->line.bytes[t->line.count - 1] = '\n';
+        there = read_line(t, "  ");
+    }
+    return !signals_take() && (there || t->line.count);
+}
+
+static void greet(const Talk *t) {
+    fprintf(stderr,
+            "%s, %" PRId64 " tokens of context. /help lists the commands; Ctrl-C ends an answer, Ctrl-D the "
+            "conversation%s.\n",
+            session_model_name(t->session), t->inference.generator.window,
+            t->editor ? ", and the arrow keys bring earlier lines back" : "");
 }
 
 static Status converse(Talk *t) {
-    bool asks = isatty(STDIN_FILENO), obeyed;
-    if (asks && !t->options->quiet)
-        fprintf(stderr, "%s, %" PRId64 " tokens of context. /help lists the commands, Ctrl-D ends.\n",
-                session_model_name(t->session), t->inference.generator.window);
-    for (;;) {
-        if (asks) fprintf(stderr, "> ");
-        if (!read_message(&t->line, asks)) break;
+    bool obeyed;
+    if (t->asks && !t->options->quiet) greet(t);
+    while (read_message(t)) {
         TRY(obey(t, &obeyed));
         if (t->line.count && !obeyed) TRY(answer(t));
     }
-    if (asks) fprintf(stderr, "\n");
+    if (t->asks) fprintf(stderr, "\n");
     if (!t->options->quiet && t->tokens)
         fprintf(stderr, "%" PRId64 " tokens in %.2f s (%.0f tok/s)\n", t->tokens, t->seconds,
                 (double)t->tokens / t->seconds);
@@ -284,6 +307,8 @@ static Status open_talk(Talk *t) {
     in->use = INFERENCE_GENERATE;
     in->generator.window = wanted < s->config.context ? wanted : s->config.context;
     TRY(inference_start(in, s, false, t->options->seed));
+    t->asks = isatty(STDIN_FILENO);
+    if (t->asks && isatty(STDERR_FILENO) && line_editor_open) t->editor = line_editor_open();
     return sampler_open(s->config.vocab, &t->sampling, &t->sampler);
 }
 
@@ -299,6 +324,7 @@ Status chat_converse(Session *session, const InferOptions *options, const Option
     if (!status) signals_catch_interrupt();
     if (!status) status = converse(&t);
     sampler_close(t.sampler);
+    if (t.editor) line_editor_close(t.editor);
     if (t.inference.ctx.device) inference_close(&t.inference);
     chat_close(&t.chat);
     forget_all(&t);

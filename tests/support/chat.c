@@ -1,9 +1,10 @@
 #include "tests/support/chat.h"
 
 #include "base/json_read.h"
-#include "tests/support/expect.h"
+#include "tests/support/program.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { JSON_MOST = 1 << 20 };
@@ -67,4 +68,16 @@ void chat_write_tokenizer(const char *folder, const json_t *one) {
                      "chat_template", case_text(one, "template"));
     assert_int_equal(json_dump_file(root, inside(folder, "tokenizer_config.json"), 0), 0);
     json_decref(root);
+}
+
+int chat_setup(void **state) {
+    const char *date;
+    char here[4096];
+    json_t *root = chat_cases(&date);
+    int status = program_setup(state);
+    assert_non_null(realpath("tests/fixtures/chat", here));
+    program_run(*state, "cp -r %s/model . && cp %s/conversations.jsonl lessons.jsonl", here, here);
+    chat_write_tokenizer(inside(*state, "model"), json_array_get(json_object_get(root, "cases"), 0));
+    json_decref(root);
+    return status;
 }

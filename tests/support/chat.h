@@ -13,3 +13,7 @@ const char *case_text(const json_t *object, const char *key); // the text under 
 /* Writes a case's tokenizer into the folder: one of tests/fixtures/chains with the template's marks added,
  * and the template. */
 void chat_write_tokenizer(const char *folder, const json_t *one);
+
+/* program_setup, and a folder "model" with the fixture's weights and the tokenizer of the case "smollm2", and
+ * "lessons.jsonl". */
+int chat_setup(void **state);
