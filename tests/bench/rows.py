@@ -4,6 +4,7 @@ printed.
 A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says
 that it is an absolute rate, memory or share; least_share: of the rate at which the memory could be read;
 gain: the least ratio to the best fp32 time of an earlier build (--before)."""
+import math
 import statistics
 
 LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(layers=24, heads=16, width=1024),
@@ -222,9 +223,34 @@ def flops_of(spec, ours, name):
     return attention_flops(spec, name) if spec["work"] == "attention" else ours.flops
 
 
-def spread(samples):
-    middle = statistics.median(samples)
-    return {"best": min(samples), "median": middle, "worst": max(samples), "samples": len(samples)}
+# The two-sided 5% points of Student's t, by degrees of freedom; beyond, nearly the normal distribution's.
+STUDENT = (0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+LEAST_TURNS = 3
+
+
+def interval(values):
+    """The 95% interval of what one turn gives, from the logarithms of what several gave; None of fewer than three: steps of
+    one process are not independent, so its samples tell nothing about another's."""
+    if len(values) < LEAST_TURNS:
+        return None
+    logs = [math.log(value) for value in values]
+    free = len(logs) - 1
+    half = (STUDENT[free] if free < len(STUDENT) else 1.96 + 2.4 / free) * statistics.stdev(logs) / math.sqrt(len(logs))
+    middle = statistics.mean(logs)
+    return math.exp(middle - half), math.exp(middle + half)
+
+
+def add_interval(to, values, low, high):
+    found = interval(values)
+    if found:
+        to[low], to[high] = found
+
+
+def spread(samples, turns=()):
+    """`turns`: the median of each."""
+    line = {"best": min(samples), "median": statistics.median(samples), "worst": max(samples), "samples": len(samples)}
+    add_interval(line, turns, "low", "high")
+    return line
 
 
 def ratio_of(line, statistic):
@@ -256,17 +282,25 @@ def judge_gain(spec, line, before):
         line.update(before=before, gain=gain, least_gain=spec["gain"], gained=gain >= spec["gain"])
 
 
-def result(spec, ours, peers, bench):
+def turn_ratios(ours, peers):
+    """Of each turn the fastest peer's median over ours."""
+    return [min(of_peers) / mine for mine, *of_peers in zip(ours, *peers)] if peers else []
+
+
+def result(spec, ours, peers, bench, turns):
+    """`turns`: by side and name the median of each turn."""
     lines = []
     for name, samples in ours.times.items():
         line = {"row": "-".join(filter(None, (spec["name"], name))),
                 "what": ", ".join(filter(None, (spec["what"], name))),
-                "ours": spread(samples), "memory": ours.memory, "peers": {}}
+                "ours": spread(samples, turns[ours][name]), "memory": ours.memory, "peers": {}}
         for peer in peers:
-            line["peers"][peer.name] = {**spread(peer.times[name]), "memory": peer.memory}
+            line["peers"][peer.name] = {**spread(peer.times[name], turns[peer][name]), "memory": peer.memory}
         judge_gain(spec, line, line["peers"].pop(BEFORE, None))
         if line["peers"]:
             line.update(ratio=ratio_of(line, "best"), median_ratio=ratio_of(line, "median"))
+            of_peers = [turns[peer][name] for peer in peers if peer.name != BEFORE]
+            add_interval(line, turn_ratios(turns[ours][name], of_peers), "ratio_low", "ratio_high")
         flops, limit = flops_of(spec, ours, name), bench.limits.get(spec["dtype"])
         if flops:
             line["tflops"] = 1e-9 * flops / line["ours"]["best"]

@@ -72,7 +72,8 @@ class Bench:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
         self.facts["library"] = report["library"]
-        self.limits[dtype] = (report["peak_flops"], report["peak_bandwidth"])
+        if report["peak_flops"] > 0:  # else others had the cores while they were to be measured
+            self.limits[dtype] = (report["peak_flops"], report["peak_bandwidth"])
 
 
 def given(row, *keys):
