@@ -47,6 +47,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
                 .final_norm = affine(&p->stack.final_norm),
                 .head = p->head.weight,
                 .logits = logits,
+                .asked = c->vocab,
                 .heads = c->heads,
                 .kv_heads = c->kv_heads,
                 .token_scale = config_token_scale(c),

@@ -309,36 +309,105 @@ static void naive_form_is_the_model(void **state) {
     fp8 = false;
 }
 
+static Tensor matrix(int64_t rows, int64_t width) {
+    return tensor_view(NULL, F32, shape2(rows, width));
+}
+
+/* A decoder of one layer of width 8, by GPT-2's rules; nobody computes with it. */
+static Decode small_decoder(DecodeLayer *layer) {
+    const Tensor row = tensor_view(NULL, F32, shape1(8)), square = matrix(8, 8);
+    const DecodeAffine norm = {row, row}, linear = {square, row};
+    *layer = (DecodeLayer){.norm1 = norm,
+                           .qkv = {matrix(24, 8), tensor_view(NULL, F32, shape1(24))},
+                           .projection = linear,
+                           .norm2 = norm,
+                           .expand = linear,
+                           .contract = linear,
+                           .cache_k = square,
+                           .cache_v = square};
+    return (Decode){.token_id = tensor_view(NULL, I32, shape1(1)),
+                    .token = square,
+                    .position = square,
+                    .layers = layer,
+                    .layer_count = 1,
+                    .final_norm = norm,
+                    .head = square,
+                    .logits = row,
+                    .heads = 2,
+                    .kv_heads = 2,
+                    .token_scale = 1};
+}
+
+/* The same by Llama's rules: gated, rotary, a query head more for each of keys, heads normed, biases empty. */
+static Decode small_llama(DecodeLayer *layer) {
+    const DecodeAffine norm = {tensor_view(NULL, F32, shape1(8)), {0}};
+    const DecodeAffine heads = {tensor_view(NULL, F32, shape1(4)), {0}};
+    Decode d = small_decoder(layer);
+    layer->norm1 = layer->norm2 = d.final_norm = norm;
+    layer->query_norm = layer->key_norm = heads;
+    layer->qkv = (DecodeAffine){matrix(16, 8), {0}};
+    layer->expand = (DecodeAffine){matrix(24, 8), {0}};
+    layer->contract = (DecodeAffine){matrix(8, 12), {0}};
+    layer->projection.bias = (Tensor){0};
+    layer->cache_k = layer->cache_v = matrix(8, 4);
+    d.position = (Tensor){0};
+    d.frequencies = tensor_view(NULL, F32, shape1(2));
+    d.norm_kind = NORM_RMS;
+    d.kv_heads = 1;
+    d.activation = ACTIVATION_SWIGLU;
+    return d;
+}
+
+static void add_memory(DecodeLayer *layer) {
+    layer->cross_norm = layer->norm1;
+    layer->query = layer->cross_projection = layer->projection;
+    layer->memory = matrix(5, 16);
+}
+
+/* What the operations count one by one: the sum of their FLOPs is the decoder's. */
+static double counted_flops(const Decode *d) {
+    Ctx ctx = {.device = test_device(BACKEND_CPU), .dtype = F32, .measuring = true};
+    expect_ok(decode_naive(&ctx, d));
+    for (int i = 0; i < ARENA_COUNT; i++) arena_close(&ctx.arenas[i]);
+    return ctx.work.flops;
+}
+
+static void work_is_the_operations(void **state) {
+    DecodeLayer layers[4];
+    Decode decoders[] = {small_decoder(&layers[0]), small_decoder(&layers[1]), small_decoder(&layers[2]),
+                         small_llama(&layers[3])};
+    (void)state;
+    decoders[0].activation = ACTIVATION_GELU_TANH;
+    decoders[1].activation = ACTIVATION_RELU;
+    decoders[1].asked = 5; // of 8: the others are padding
+    decoders[1].past = 7;
+    decoders[2].norm_after = true;
+    decoders[2].token_scale = sqrt(8);
+    decoders[2].activation = ACTIVATION_TANH;
+    add_memory(&layers[2]);
+    for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) {
+        double flops = decode_work(&decoders[i]).flops;
+        if (flops != counted_flops(&decoders[i]))
+            fail_msg("decoder %zu: %g FLOPs, but its operations %g", i, flops, counted_flops(&decoders[i]));
+    }
+    /* Of rows that nobody asks for neither the weights are read nor the logits written. */
+    Decode all = decoders[1];
+    all.asked = 0;
+    assert_true(decode_work(&all).bytes - decode_work(&decoders[1]).bytes == 3 * (8 + 1) * sizeof(float));
+}
+
 static void wrong_contracts_are_refused(void **state) {
     (void)state;
     Ctx ctx = {.dtype = F32, .measuring = true};
-    const Tensor row = tensor_view(NULL, F32, shape1(8)), square = tensor_view(NULL, F32, shape2(8, 8));
-    const DecodeAffine norm = {row, row}, linear = {square, row};
-    const DecodeAffine qkv = {tensor_view(NULL, F32, shape2(24, 8)), tensor_view(NULL, F32, shape1(24))};
-    const DecodeLayer layer = {.norm1 = norm,
-                               .qkv = qkv,
-                               .projection = linear,
-                               .norm2 = norm,
-                               .expand = linear,
-                               .contract = linear,
-                               .cache_k = square,
-                               .cache_v = square};
+    const Tensor row = tensor_view(NULL, F32, shape1(8));
+    DecodeLayer layer;
+    const Decode right = small_decoder(&layer);
     DecodeLayer wrong_layer = layer, without_query = layer;
-    wrong_layer.qkv = linear;
-    without_query.cross_norm = norm;
-    without_query.cross_projection = linear;
-    without_query.memory = tensor_view(NULL, F32, shape2(5, 16));
-    const Decode right = {.token_id = tensor_view(NULL, I32, shape1(1)),
-                          .token = square,
-                          .position = square,
-                          .layers = &layer,
-                          .layer_count = 1,
-                          .final_norm = norm,
-                          .head = square,
-                          .logits = row,
-                          .heads = 2,
-                          .kv_heads = 2};
-    Decode wrong[] = {right, right, right, right, right, right, right, right, right, right, right, right};
+    wrong_layer.qkv = layer.projection;
+    add_memory(&without_query);
+    without_query.query = (DecodeAffine){0};
+    Decode wrong[] = {right, right, right, right, right, right, right,
+                      right, right, right, right, right, right};
     enum { WRONG = sizeof wrong / sizeof *wrong };
     wrong[0].past = 8;
     wrong[1].heads = 3;
@@ -352,6 +421,7 @@ static void wrong_contracts_are_refused(void **state) {
     wrong[9].norm_kind = NORM_RMS;
     wrong[10].frequencies = row;
     wrong[11].activation = ACTIVATION_SWIGLU;
+    wrong[12].asked = 9;
     for (int i = 0; i < WRONG; i++) {
         Status status = decode_forward(&ctx, &wrong[i]);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
@@ -364,7 +434,7 @@ static void wrong_contracts_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {ONCE(wrong_contracts_are_refused),
+    const struct CMUnitTest tests[] = {ONCE(wrong_contracts_are_refused), ONCE(work_is_the_operations),
                                        ON_EACH_VARIANT(form_follows_the_specification),
                                        ON_EACH_VARIANT(naive_form_is_the_model)};
     return cmocka_run_group_tests(tests, NULL, devices_end);

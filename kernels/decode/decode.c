@@ -115,6 +115,7 @@ static Status check(const Ctx *ctx, const Decode *d) {
     if (!d->norm_after || !tensor_empty(d->final_norm.weight))
         TRY(check_norm(d, "final norm", &d->final_norm, C));
     TRY(check_matrix(d, "head", d->head, vocab, C));
+    TRY(check_that(OPERATION_NAME, d->asked >= 0 && d->asked <= vocab, "the head has what is asked"));
     if (!tensor_empty(d->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", d->past_on_device, I32, 1, 1));
     if (!tensor_empty(d->memory_length))
@@ -122,53 +123,70 @@ static Status check(const Ctx *ctx, const Decode *d) {
     return check_dense(OPERATION_NAME, "logits", d->logits, dtype_wide(type), 1, vocab);
 }
 
-typedef struct {
-    double weights, bytes; // of the matrices
-    double other, flops;   // elements read or written in addition; FLOPs except those of products with
-                           // weights
-} Count;
-
-static void count_matrix(Tensor weight, Count *c) {
-    c->weights += (double)tensor_count(weight);
-    c->bytes += (double)tensor_bytes(weight);
+static void count_matrix(Tensor weight, double outputs, Work *w) {
+    double share = outputs / (double)tensor_rows(weight);
+    w->flops += 2 * share * (double)tensor_count(weight);
+    w->bytes += share * (double)tensor_bytes(weight);
 }
 
-static void count_linear(const DecodeAffine *a, Count *c) {
-    count_matrix(a->weight, c);
-    c->other += (double)tensor_count(a->bias);
+static void count_linear(const DecodeAffine *a, Work *w) {
+    count_matrix(a->weight, (double)tensor_rows(a->weight), w);
+    w->flops += (double)tensor_count(a->bias);
+    w->bytes += (double)tensor_bytes(a->bias);
 }
 
-static void count_attention(const Decode *d, const DecodeLayer *l, double rows, Count *c) {
-    double queries = (double)tensor_width(l->projection.weight);
-    c->other += 2 * rows * queries / (double)d->heads * (double)d->kv_heads;
-    c->flops += 4 * rows * queries;
+/* norm.c counts so many FLOPs for each element. */
+static void count_norm(const Decode *d, const DecodeAffine *a, double elements, Work *w) {
+    w->flops += elements * (rms(d) ? 4 : 8);
+    w->bytes += (double)(tensor_bytes(a->weight) + tensor_bytes(a->bias));
 }
 
-/* Every weight is read once; of the caches, the rows in use. */
-static Work work_of(const Decode *d) {
-    double C = (double)tensor_width(d->token), size = (double)dtype_size(d->token.dtype);
-    Count count = {.other = 3 * C};
-    count_matrix(d->head, &count);
-    for (int64_t i = 0; i < d->layer_count; i++) {
-        const DecodeLayer *l = &d->layers[i];
-        int norms = 2;
-        count_linear(&l->qkv, &count);
-        count_linear(&l->projection, &count);
-        count_linear(&l->expand, &count);
-        count_linear(&l->contract, &count);
-        count_attention(d, l, (double)d->past + 1, &count);
-        if (!tensor_empty(l->memory)) {
-            norms = 3;
-            count_linear(&l->query, &count);
-            count_linear(&l->cross_projection, &count);
-            count_attention(d, l, (double)tensor_rows(l->memory), &count);
-        }
-        count.other += (rms(d) ? 1 : 2) * norms * C + tensor_count(l->query_norm.weight) +
-                       tensor_count(l->key_norm.weight);
-        count.flops += (rms(d) ? 5 : 9) * norms * C + 8 * (double)tensor_width(l->contract.weight);
+/* The branch's sum with the residual, too. */
+static void count_attention(const Decode *d, const DecodeLayer *l, double rows, Work *w) {
+    double queries = (double)tensor_width(l->projection.weight), C = (double)tensor_width(d->token);
+    double elements = 2 * rows * queries / (double)d->heads * (double)d->kv_heads;
+    w->flops += 4 * rows * queries + C;
+    w->bytes += elements * (double)dtype_size(d->token.dtype);
+}
+
+/* Norms of heads and rotary positions. */
+static void count_heads(const Decode *d, const DecodeLayer *l, Work *w) {
+    double queries = (double)tensor_width(l->projection.weight), kv = (double)tensor_width(l->cache_k);
+    if (!tensor_empty(l->query_norm.weight)) count_norm(d, &l->query_norm, queries, w);
+    if (!tensor_empty(l->key_norm.weight)) count_norm(d, &l->key_norm, kv, w);
+    if (!tensor_empty(d->frequencies)) w->flops += 3 * (queries + kv);
+}
+
+static void count_layer(const Decode *d, const DecodeLayer *l, Work *w) {
+    double C = (double)tensor_width(d->token), hidden = (double)tensor_width(l->contract.weight);
+    count_norm(d, &l->norm1, C, w);
+    count_linear(&l->qkv, w);
+    count_heads(d, l, w);
+    count_attention(d, l, (double)d->past + 1, w);
+    count_linear(&l->projection, w);
+    if (!tensor_empty(l->memory)) {
+        count_norm(d, &l->cross_norm, C, w);
+        count_linear(&l->query, w);
+        count_attention(d, l, (double)tensor_rows(l->memory), w);
+        count_linear(&l->cross_projection, w);
     }
-    return (Work){.flops = count.flops + 2 * count.weights,
-                  .bytes = count.bytes + size * count.other + (double)tensor_bytes(d->logits)};
+    count_norm(d, &l->norm2, C, w);
+    count_linear(&l->expand, w);
+    count_linear(&l->contract, w);
+    w->flops += activation_flops(d->activation, PASS_FORWARD) * hidden + C;
+}
+
+Work decode_work(const Decode *d) {
+    double C = (double)tensor_width(d->token), size = (double)dtype_size(d->token.dtype);
+    double positioned = tensor_empty(d->position) ? 0 : 1;
+    double asked = (double)(d->asked ? d->asked : tensor_rows(d->head));
+    Work w = {.flops = C * (positioned + (d->token_scale != 1)),
+              .bytes = size * C * (1 + positioned) + (double)tensor_bytes(d->frequencies) +
+                       asked * (double)dtype_size(d->logits.dtype)};
+    for (int64_t i = 0; i < d->layer_count; i++) count_layer(d, &d->layers[i], &w);
+    if (!tensor_empty(d->final_norm.weight)) count_norm(d, &d->final_norm, C, &w);
+    count_matrix(d->head, asked, &w);
+    return w;
 }
 
 /* Whether the fused form runs: every operation that it replaces must be fused, and it must have kernels for
@@ -193,7 +211,7 @@ Status decode_forward(Ctx *ctx, const Decode *d) {
                  .pass = PASS_FORWARD,
                  .dtype = d->token.dtype,
                  .contract = d,
-                 .work = work_of(d),
+                 .work = decode_work(d),
                  .outputs = {{"logits", d->logits}}};
     return op_run(ctx, &call);
 }

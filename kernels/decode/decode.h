@@ -75,6 +75,7 @@ typedef struct {
     DecodeAffine final_norm; // (C); with norm_after it may be empty
     Tensor head;             // (Vp, C)
     Tensor logits;           // (1, Vp) fp32, written
+    int64_t asked;           // the first logits, which somebody asked for (linear.h); 0: all
     int64_t heads, kv_heads;
     double token_scale; // factor of the token's embedding
     double scale;       // of attention's scores: 1/sqrt(D)
@@ -92,6 +93,10 @@ CHECKED Status decode_forward(Ctx *ctx, const Decode *decode);
 
 /* Runs the naive form, even if the fused one is selected. */
 CHECKED Status decode_naive(Ctx *ctx, const Decode *decode);
+
+/* The FLOPs are those that the naive form's operations count together. Of the bytes, every weight that is asked for is
+ * read once, and of the caches and memories the rows that are there. */
+Work decode_work(const Decode *decode);
 
 typedef struct {
     NormKind norm_kind;

@@ -163,7 +163,7 @@ Status decode_naive(Ctx *ctx, const Decode *d) {
         TRY(residual_norm(ctx, &t.x, &n, ARENA_SAVED));
         hidden = n.y;
     }
-    LinearForward head = {.y = d->logits};
+    LinearForward head = {.y = d->logits, .asked = d->asked};
     TRY(linear(&t, "head", &(DecodeAffine){.weight = d->head}, hidden, &head));
     arena_release(&ctx->arenas[ARENA_SCRATCH], scratch);
     arena_release(&ctx->arenas[ARENA_SAVED], saved);

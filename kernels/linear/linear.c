@@ -313,17 +313,27 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     return check_dense("linear", "pre", l->pre, type, rows, out);
 }
 
+<<<<<<< HEAD
 /* FLOPs per output of an activation and of its derivative; a transcendental function counts as one. */
 static const double activation_flops[ACTIVATION_COUNT][PASS_UPDATE] = {
     [ACTIVATION_GELU_TANH] = {8, 12}, [ACTIVATION_GELU] = {5, 10},   [ACTIVATION_RELU] = {1, 1},
     [ACTIVATION_TANH] = {1, 4},       [ACTIVATION_SWIGLU] = {4, 11},
 };
+=======
+double activation_flops(Activation activation, Pass pass) {
+    static const double flops[ACTIVATION_COUNT][PASS_UPDATE] = {
+        [ACTIVATION_GELU_TANH] = {8, 12}, [ACTIVATION_GELU] = {5, 10},   [ACTIVATION_RELU] = {1, 1},
+        [ACTIVATION_TANH] = {1, 4},       [ACTIVATION_SWIGLU] = {4, 11},
+    };
+    return flops[activation][pass];
+}
+>>>>>>> 590a1469 (27: a decoded token counts the FLOPs of its operations, without the vocabulary's padding)
 
 static Status run_forward(Ctx *ctx, const LinearForward *l) {
     double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
     double all = (double)tensor_rows(l->weight), out = l->asked ? (double)l->asked : all;
     double added = (tensor_empty(l->bias) ? 0 : 1) + (tensor_empty(l->skip) ? 0 : 1);
-    double activated = activation_flops[l->activation][PASS_FORWARD] * (double)tensor_count(l->y);
+    double activated = activation_flops(l->activation, PASS_FORWARD) * (double)tensor_count(l->y);
     double bytes = (double)(tensor_bytes(l->x) + tensor_bytes(l->skip) + tensor_bytes(l->pre)) +
                    (double)(tensor_bytes(l->weight) + tensor_bytes(l->bias) + tensor_bytes(l->y)) * out / all;
     Call call = {.operation = OP_LINEAR,
@@ -402,12 +412,12 @@ static Status run_backward(Ctx *ctx, const LinearBackward *l) {
     bool dweight = !tensor_empty(l->dweight);
     double flops =
         rows * out * (2 * in * (dx + dweight) + (tensor_empty(l->dbias) ? 0 : 1)) +
-        (active ? activation_flops[f->activation][PASS_BACKWARD] * (double)tensor_count(l->dy) : 0);
+        (active ? activation_flops(f->activation, PASS_BACKWARD) * (double)tensor_count(l->dy) : 0);
     size_t bytes = tensor_bytes(l->dy) + (dweight ? tensor_bytes(f->x) : 0) + 2 * tensor_bytes(l->dweight) +
                    2 * tensor_bytes(l->dbias) + (active ? tensor_bytes(f->pre) : 0);
     if (dx) bytes += tensor_bytes(f->weight) + tensor_bytes(l->dx) * (l->accumulate ? 2 : 1);
     if (dx && l->input) {
-        flops += activation_flops[l->input->activation][PASS_BACKWARD] * rows * in;
+        flops += activation_flops(l->input->activation, PASS_BACKWARD) * rows * in;
         bytes += tensor_bytes(l->input->pre);
     }
     Call call = {.operation = OP_LINEAR,

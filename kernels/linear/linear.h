@@ -69,6 +69,9 @@ static inline bool activation_gated(Activation activation) {
     return activation == ACTIVATION_SWIGLU;
 }
 
+/* FLOPs of an activation, or of its derivative, for each of its outputs; a transcendental function is one. */
+double activation_flops(Activation activation, Pass pass);
+
 /* Operands that a product in 8 bits reads; they index the rows of `scales` and `seen`. */
 typedef enum { OPERAND_X, OPERAND_WEIGHT, OPERAND_DPRE, OPERANDS } Operand;
 
