@@ -313,13 +313,7 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     return check_dense("linear", "pre", l->pre, type, rows, out);
 }
 
-<<<<<<< HEAD
 /* FLOPs per output of an activation and of its derivative; a transcendental function counts as one. */
-static const double activation_flops[ACTIVATION_COUNT][PASS_UPDATE] = {
-    [ACTIVATION_GELU_TANH] = {8, 12}, [ACTIVATION_GELU] = {5, 10},   [ACTIVATION_RELU] = {1, 1},
-    [ACTIVATION_TANH] = {1, 4},       [ACTIVATION_SWIGLU] = {4, 11},
-};
-=======
 double activation_flops(Activation activation, Pass pass) {
     static const double flops[ACTIVATION_COUNT][PASS_UPDATE] = {
         [ACTIVATION_GELU_TANH] = {8, 12}, [ACTIVATION_GELU] = {5, 10},   [ACTIVATION_RELU] = {1, 1},
@@ -327,7 +321,6 @@ double activation_flops(Activation activation, Pass pass) {
     };
     return flops[activation][pass];
 }
->>>>>>> 590a1469 (27: a decoded token counts the FLOPs of its operations, without the vocabulary's padding)
 
 static Status run_forward(Ctx *ctx, const LinearForward *l) {
     double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
