@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* How much of the path of `file` is that of `source`: 2 the file, 1 the folder, 0 neither. */
+/* How close `file` is to `source`: 2 the same file, 1 the same folder, 0 neither. */
 static int nearness(const char *file, const char *source) {
     size_t path = strlen(file), folder = (size_t)(strrchr(file, '/') + 1 - file);
     if (strncmp(file, source, path) == 0 && (source[path] == ':' || !source[path])) return 2;
@@ -16,7 +16,7 @@ int anatomy_find(const char *name, const char *source, const Anatomy *found[], i
     int count = 0, nearest = 0;
     if (!strchr(name, '(')) return 0;
     kernel_short_name(name, kernel);
-    kernel[strcspn(kernel, "<")] = 0; // template arguments: one comment serves all of them
+    kernel[strcspn(kernel, "<")] = 0; // without template arguments: one comment serves all instances
     for (int i = 0; i < anatomy_count; i++) {
         const Anatomy *a = &anatomy_rows[i];
         if (strcmp(a->kernel, kernel) != 0) continue;

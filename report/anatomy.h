@@ -1,10 +1,11 @@
-/* anatomy: how each CUDA kernel is built. The table is made from the comments beside the kernels (tools/anatomy). */
+/* anatomy: descriptions of the CUDA kernels, in a table made from the comments beside them
+ * (tools/anatomy). */
 #pragma once
 
 #include <stdio.h>
 
 enum {
-    ANATOMY_PARALLEL,  // over what
+    ANATOMY_PARALLEL,  // what is parallel
     ANATOMY_LAUNCH,    // grid and block
     ANATOMY_HOLDS,     // registers and shared memory, for sm_90a
     ANATOMY_OCCUPANCY, // what limits it
@@ -23,13 +24,13 @@ typedef struct {
 extern const Anatomy anatomy_rows[];
 extern const int anatomy_count;
 
-/* The kernels that a profile's kernel may be: `name` is its C++ signature, `source` is the file and line of the
- * operation that it served, or "". Several kernels may have one name: those of the operation's file come before
- * those of its folder, and these before all others, which are left out. Gives how many it wrote, at most `most`; 0 where
- * `name` is no signature. */
+/* Finds the kernels that a profile's kernel may be. `name` is its C++ signature, `source` the file and line
+ * of the operation that it served, or "". Several kernels may have the same name: kernels in the operation's
+ * file come first, then those in its folder; all others only if there are none of these. Returns how many it
+ * wrote, at most `most`; 0 if `name` is not a signature. */
 int anatomy_find(const char *name, const char *source, const Anatomy *found[], int most);
 
 const char *anatomy_part_name(int part); // "Parallel"
 
-/* Prints the kernels whose name or file contains `text`, all for ""; gives their number. */
+/* Prints the kernels whose name or file contains `text`, all for ""; returns their number. */
 int anatomy_print(const char *text, FILE *file);

@@ -29,7 +29,7 @@ static BundleStep step_of(const Figures *f) {
                         .cores_waited = f->trace->run.cores_waited};
 }
 
-/* Of the phases, their categories and the classes of memory those that are not empty. */
+/* Adds the phases, their categories and the memory classes that are not empty. */
 static void add_parts(const Figures *f, BundlePath *path, BundleRoom *room) {
     for (int p = 0; p < PHASE_COUNT; p++) {
         BundlePhase phase = {
@@ -71,7 +71,7 @@ static BundlePath path_of(const ProfilePath *from, const Tables *tables, BundleR
                        .audit = t->findings,
                        .audit_count = t->finding_count,
                        .timeline = timeline_of(t),
-                       .tables = (Table *)(uintptr_t)tables->tables, // which nobody changes
+                       .tables = (Table *)(uintptr_t)tables->tables, // never modified
                        .tables_count = tables->count};
     add_parts(f, &path, room);
     path.recorded = events_make(t, &path.recorded_count);

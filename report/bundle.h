@@ -1,4 +1,4 @@
-/* bundle: a profile as one JSON document, for programs: docs/profile-schema.md says what each key means. */
+/* bundle: a profile as one JSON document, for programs; docs/profile-schema.md explains each key. */
 #pragma once
 
 #include "report/bundle_schema.h"
@@ -6,14 +6,14 @@
 #include "report/questions.h"
 #include "report/tables.h"
 
-/* What a path's bundle holds besides what is the profile's own. */
+/* The data of a path's bundle that is not in the profile. */
 typedef struct {
     BundlePhase phases[PHASE_COUNT];
     BundleShare shares[PHASE_COUNT][CATEGORY_COUNT];
     TraceTensor classes[MEMORY_CLASS_COUNT];
 } BundleRoom;
 
-/* A bundle that is made, not read; it points into itself. */
+/* A bundle that is created, not read; it contains pointers into itself. */
 typedef struct {
     Bundle bundle;
     BundlePath paths[FORM_COUNT];
@@ -21,7 +21,8 @@ typedef struct {
     Tables tables[FORM_COUNT];
 } MadeBundle;
 
-/* The profile and the answers must outlive it. It is written by fields_write(writer, bundle_fields, ...). */
+/* The profile and the answers must outlive the bundle. Write it with fields_write(writer, bundle_fields,
+ * ...). */
 void bundle_make(const Profile *profile, const Answers *answers, const ProfileOptions *options,
                  MadeBundle *made);
 void bundle_unmake(MadeBundle *made);

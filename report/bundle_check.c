@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Figures are means of whole nanoseconds, sums of them are rounded. */
+/* Figures are means of whole nanoseconds, so their sums are rounded. */
 static const double ROUNDING = 1e-6;
 
 static bool same(double a, double b) {
@@ -39,7 +39,7 @@ static Status check_inside(const OperationRow *r) {
 }
 
 static Status check_row(const Bundle *b, const OperationRow *r) {
-    if (r->median > 0) { // else of an older bundle, which does not tell
+    if (r->median > 0) { // otherwise an older bundle, without these values
         TRY(expect_at_most("low_ns", r->low, r->median));
         TRY(expect_at_most("median_ns", r->median, r->high));
         TRY(expect_at_most("spread_ns", r->spread, r->high - r->low));
@@ -100,7 +100,7 @@ static double cell(const Table *table, int64_t row, const char *key) {
     return column < 0 ? NAN : table->cells[row * table->column_count + column].number;
 }
 
-/* The sum of a column: its empty cells count as 0. */
+/* The sum of a column; empty cells count as 0. */
 static double column_sum(const Table *table, const char *key) {
     double sum = 0;
     for (int64_t row = 0; row < table->rows; row++) {
@@ -110,7 +110,7 @@ static double column_sum(const Table *table, const char *key) {
     return sum;
 }
 
-/* The row whose text in this column is `text`; -1: none. */
+/* The row with this text in this column; -1: none. */
 static int64_t row_of(const Table *table, const char *key, const char *text) {
     int column = table_column(table, key);
     for (int64_t row = 0; column >= 0 && row < table->rows; row++) {
@@ -120,7 +120,7 @@ static int64_t row_of(const Table *table, const char *key, const char *text) {
     return -1;
 }
 
-/* The range of the steps, in ms. */
+/* Checks the range of the steps, in ms. */
 static Status check_perf(const Table *perf, const BundleStep *step) {
     int64_t row = row_of(perf, "what", PERF_STEP);
     if (row < 0) return OK;
@@ -128,7 +128,7 @@ static Status check_perf(const Table *perf, const BundleStep *step) {
     return expect_same("the step's high_ns", step->high, 1e6 * cell(perf, row, "most"));
 }
 
-/* The tables are of all recorded steps, the figures of one. */
+/* Tables cover all recorded steps, figures one step. */
 static Status check_tables(const BundlePath *path) {
     const double steps = (double)path->step.recorded;
     const Table *categories = table_of(path, "categories"), *kernels = table_of(path, "kernels"),
@@ -152,7 +152,7 @@ static Status check_tables(const BundlePath *path) {
 
 /* ---- the audit ---- */
 
-/* What the bundle's own figures say of a check; NAN: they do not tell. */
+/* The value of a check, recomputed from the bundle's own figures; NAN: they do not contain it. */
 static double found_of(const Bundle *b, const BundlePath *path, const char *check) {
     if (strcmp(check, CHECK_COVERED) == 0) return 1 - path->step.covered;
     if (strcmp(check, CHECK_OVERHEAD) == 0) return path->step.overhead_noise ? 0 : path->step.overhead;
@@ -173,7 +173,7 @@ static Status check_finding(const Bundle *b, const BundlePath *path, const Trace
                 finding->passed ? "true" : "false", finding->found, finding->allowed);
 }
 
-/* Older bundles do not tell what was found: an audit without any figure. */
+/* In older bundles the audit has no figures. */
 static Status check_audit(const Bundle *b, const BundlePath *path) {
     bool told = false;
     for (int64_t i = 0; i < path->audit_count; i++) told = told || path->audit[i].allowed > 0;
@@ -193,7 +193,7 @@ static Status check_path(const Bundle *b, const BundlePath *path) {
     return check_audit(b, path);
 }
 
-/* A difference is of operations that ran. */
+/* Differences must be of operations that ran. */
 static Status check_differences(const Bundle *b) {
     for (int64_t i = 0; i < b->differences_count; i++) {
         const Difference *d = &b->differences[i];

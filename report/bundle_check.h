@@ -1,8 +1,9 @@
-/* bundle_check: whether the figures of a bundle agree with each other. bundle_read checks its form alone. */
+/* bundle_check: checks that the figures of a bundle agree with each other; bundle_read checks only its
+ * form. */
 #pragma once
 
 #include "report/bundle_schema.h"
 
-/* ERROR_FORMAT, with both figures, where a sum is not that of its parts, where the same figure stands twice
- * and differs, or where an audit's verdict is not what its figures say. */
+/* ERROR_FORMAT, with both figures, if a sum differs from that of its parts, if two copies of a figure differ,
+ * or if an audit's verdict contradicts its figures. */
 CHECKED Status bundle_check(const Bundle *bundle);

@@ -24,14 +24,14 @@ static bool is_aten(const char *name) {
     return strncmp(name, "aten::", 6) == 0;
 }
 
-/* The first primitive that is a call of this name; NULL: none. */
+/* The first primitive with a call of this name; NULL: none. */
 static const TraceEvent *first_of(const Trace *t, const char *name) {
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].torch && strcmp(t->events[i].torch, name) == 0) return &t->events[i];
     return NULL;
 }
 
-/* The first rows, of `aten` alone PyTorch's own; gives their number. */
+/* Takes the first rows, with `aten` only PyTorch's own operators; returns their number. */
 static int64_t take_operators(const Trace *t, const Table *table, bool aten, GuideRow *rows, int64_t most) {
     int64_t count = 0;
     for (int64_t i = 0; i < table->rows && count < most; i++) {

@@ -1,4 +1,4 @@
-/* bundle_guide: makes what scripts that read a PyTorch profile ask of its JSON. */
+/* bundle_guide: values for scripts that read the JSON of a PyTorch profile. */
 #pragma once
 
 #include "report/bundle_schema.h"

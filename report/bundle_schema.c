@@ -212,7 +212,7 @@ static const Field answers[] = {FIELD(TEXT, "question", Answer, question),
                                  .offset = offsetof(Answer, lines),
                                  .count = offsetof(Answer, count)},
                                 {0}};
-/* Under the keys of guides to PyTorch's profiler. */
+/* Keys that guides to PyTorch's profiler use. */
 #define GUIDE_TIMES                                                                                          \
     FIELD(TEXT, "name", GuideRow, name), FIELD(MEASURE, "cuda_time_total_ms", GuideRow, device_ms),          \
         FIELD(MEASURE, "cuda_time_avg_ms", GuideRow, device_mean_ms)
@@ -291,7 +291,7 @@ static double number_of(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
-/* Sums of many steps are rounded. */
+/* Sums over many steps are rounded. */
 static bool ordered(const json_t *row) {
     double low = number_of(row, "low_ns"), middle = number_of(row, "ns"), high = number_of(row, "high_ns");
     return low <= middle * (1 + 1e-9) && middle <= high * (1 + 1e-9);
@@ -304,7 +304,7 @@ static bool same_identity(const json_t *a, const json_t *b) {
 }
 
 static Status check_operations(const json_t *rows, size_t path) {
-    enum { ROWS_MOST = 2000 }; // compared in pairs
+    enum { ROWS_MOST = 2000 }; // duplicates are searched in pairs
     size_t count = json_array_size(rows);
     if (count > ROWS_MOST) return fail(ERROR_FORMAT, "paths[%zu].operations: more than %d", path, ROWS_MOST);
     for (size_t i = 0; i < count; i++) {
@@ -338,8 +338,8 @@ static Status check_timeline(const json_t *drawn, size_t path) {
     return OK;
 }
 
-/* Of a parsed document: its form, by the table; minimum <= average <= maximum, names are known and identities
- * unique. */
+/* Checks a parsed document: its form, by the table; minimum <= average <= maximum; known names and unique
+ * identities. */
 static Status check_bundle(const json_t *root) {
     const char *schema = text_of(root, "schema");
     if (!schema || strcmp(schema, BUNDLE_SCHEMA) != 0)

@@ -10,7 +10,7 @@ static TraceSource source_of(const char *name) {
     return (TraceSource)source;
 }
 
-/* What is known of the run, but for what is the rank's own: where it ran and how much each step was. */
+/* Sets the facts of the run that are not rank-specific: where it ran, and the length of each step. */
 static void tell_run(const Bundle *b, const BundlePath *path, const RankEvents *rank) {
     TraceRun *run = &rank->trace->run;
     const TraceRun own = *run;

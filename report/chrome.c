@@ -12,14 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Process ids of the file: a row of tracks for each; of rank r these and twice r. */
+/* Process ids in the file; each is a group of tracks. Rank r uses these plus twice r. */
 enum { HOST = 1, DEVICE = 2, IDS = 2 };
 
 static int process_of(int base, const TraceRun *run) {
     return base + IDS * (int)run->rank;
 }
 
-/* Tracks of a stream: the operations, and below them what ran; of each as many lanes as overlap. */
+/* Tracks of a stream: operations, and below them kernels; each has as many lanes as overlap. */
 typedef struct {
     Lanes operations, kernels;
     int operation_lanes, kernel_lanes; // in use
@@ -42,7 +42,7 @@ static void write_key_time(JsonWriter *w, const char *key, int64_t ns) {
     json_write_json(w, text);
 }
 
-/* Viewers take a track with its process's number, or 0, for the main thread, and show both as one. */
+/* Viewers treat a track numbered 0, or like its process, as the main thread, and merge them. */
 enum { FIRST_TRACK = 10000 };
 
 /* Begins an event; the caller adds the rest and closes the object. */
@@ -65,7 +65,7 @@ static void name_track(JsonWriter *w, const char *what, int process, int64_t tra
     json_write_close(w, '}');
 }
 
-/* "host: NAME", or of several ranks "rank 1, host: NAME". */
+/* "host: NAME", or with several ranks "rank 1, host: NAME". */
 static void name_process(JsonWriter *w, const Trace *t, const char *what, int base, const char *name) {
     char text[320];
     if (t->run.ranks > 1)
@@ -182,8 +182,8 @@ typedef struct {
     int64_t track, at;
 } Point;
 
-/* An arrow: its two ends bind to the slices that are open on their tracks at their times. They have a number
- * in common, for viewers take no other name: `arrows` counts those of the file. */
+/* An arrow: each end binds to the slice that is open on its track at its time. Both ends share a number,
+ * because viewers accept no other name; `arrows` counts those of the file. */
 static void write_arrow(JsonWriter *w, int64_t *arrows, const char *name, Point from, Point to) {
     ++*arrows;
     for (int last = 0; last < 2; last++) {
@@ -212,7 +212,7 @@ static void end_counter(JsonWriter *w) {
     json_write_close(w, '}');
 }
 
-/* All classes at each change: the viewers stack them. Of the changes at one time only the last is shown. */
+/* Writes all classes at each change; viewers stack them. Of simultaneous changes only the last is written. */
 static void write_memory(JsonWriter *w, const Trace *t) {
     int64_t bytes[MEMORY_CLASS_COUNT] = {0};
     for (int64_t i = 0; i < t->memory_count; i++) {
@@ -259,7 +259,7 @@ static void write_about(JsonWriter *w, const TraceRun *r) {
     json_write_close(w, '}');
 }
 
-/* What a rank's events need on their way into the file. */
+/* State for writing a rank's events. */
 typedef struct {
     JsonWriter *w;
     int64_t *arrows;
@@ -267,7 +267,7 @@ typedef struct {
     Span *spans;
     Stream *streams; // (count)
     int32_t count;
-    Point *collectives; // (room) where each of its collectives stands
+    Point *collectives; // (room) the position of each of its collectives
     int64_t collective_count, room;
 } Row;
 
@@ -277,8 +277,8 @@ static void note_collective(Row *r, const TraceEvent *e, Point at) {
     r->collectives[r->collective_count++] = at;
 }
 
-/* On the CPU what ran on the device ran on the main thread: only what no primitive or operation is as a whole
- * is not there yet. */
+/* On the CPU device events are on the main thread, so they are written only if they are not already a
+ * primitive or an operation. */
 static bool is_repeated(const TraceEvent *e) {
     char label[LABEL_BYTES];
     operation_label(e, label);
@@ -347,7 +347,7 @@ static void write_row(Row *r) {
     memory_free(r->streams);
 }
 
-/* The sums of what collective `i` scattered: the n-th of its step to the n-th; -1: it has none. */
+/* The collective that sums what collective `i` scattered: the n-th of its step matches the n-th; -1: none. */
 static int64_t sums_of(const Collectives *all, int64_t i) {
     const Collected *c = &all->list[i];
     int64_t before = 0, k = i;
@@ -363,7 +363,7 @@ typedef struct {
     int64_t begin, end; // collectives
 } Arrow;
 
-/* Clocks may be wrong: an arrow does not lead outside of what it leads to. */
+/* Clocks may be slightly wrong: an arrow must end within its target. */
 static void write_collective(const Collectives *all, const Row *rows, Arrow a) {
     const Span *peer = &all->list[a.end].spans[a.to];
     Point from = rows[a.from].collectives[a.begin], to = rows[a.to].collectives[a.end];
@@ -372,7 +372,7 @@ static void write_collective(const Collectives *all, const Row *rows, Arrow a) {
     write_arrow(rows->w, rows->arrows, "collective", from, to);
 }
 
-/* From the rank that came last, for which the others waited, to each of them; and from each that has
+/* Arrows from the last rank, for which the others waited, to each of them; and from each rank that has
  * scattered to the others' sums. */
 static void write_collectives(const Trace *t, const Row *rows) {
     Collectives all = collectives_of(t);

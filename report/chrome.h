@@ -1,7 +1,6 @@
-/* chrome: a trace in the Trace Event Format of chrome://tracing and Perfetto: host threads, device streams
- * with operations over their kernels, an arrow from each launch to its kernel, counters of memory and
- * speed; of several ranks a row of each, and arrows from the rank that came last into a collective to its
- * peers. */
+/* chrome: a trace in the Trace Event Format of chrome://tracing and Perfetto: host threads; device streams
+ * with operations above their kernels; an arrow from each launch to its kernel; counters of memory and speed.
+ * With several ranks each has its own tracks, with arrows from the last rank in a collective to its peers. */
 #pragma once
 
 #include "base/json_writer.h"
@@ -10,5 +9,5 @@
 /* The whole file as one JSON object. Times are microseconds since the trace's origin, to the nanosecond. */
 void chrome_render(const Trace *trace, JsonWriter *writer);
 
-/* Writes it; compressed when `path` ends in ".gz". */
+/* Writes it to a file; compressed if `path` ends in ".gz". */
 CHECKED Status chrome_write(const Trace *trace, const char *path);

@@ -16,7 +16,7 @@ static const char *name_of(const Trace *t, int64_t event) {
     return t->events[event].name;
 }
 
-/* An all-reduce sends everything twice, the others once; each but a rank's own part. */
+/* The size of the whole tensor: each rank sends everything but its own part, in an all-reduce twice. */
 static double whole_bytes(Traffic kind, double sent, int ranks) {
     double times = kind == TRAFFIC_ALL_REDUCE ? 2 : 1;
     return ranks > 1 ? sent / times * ranks / (ranks - 1) : 0;
@@ -38,7 +38,7 @@ static int64_t count_of(const Trace *t) {
     return count;
 }
 
-/* Notes how rank `rank` ran collective `c`; false where it is not what rank 0 ran. */
+/* Records how rank `rank` ran collective `c`; false if it differs from rank 0's. */
 static bool add(Collected *c, int rank, const Trace *t, int64_t event, const Span *spans) {
     const TraceEvent *e = &t->events[event];
     Span span = spans[event];

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The share of a time within which nothing is called slower or faster; and the chance with which identical
- * sides are called so: once for the step, and once for all rows together (Bonferroni). */
+/* Changes within NOISE are not called slower or faster. SURE is the probability that identical sides are
+ * called so: once for the step, and once for all rows together (Bonferroni). */
 static const double NOISE = 0.01, SURE = 0.01;
 
 /* ---- limits ---- */
@@ -50,12 +50,13 @@ static const OperationRow *find(const BundlePath *path, const OperationRow *row)
     return NULL;
 }
 
-/* Growth as a share; from nothing to something is given as all of it. */
+/* Growth as a share; growth from zero counts as 1. */
 static double growth(double before, double after) {
     return before > 0 ? after / before - 1 : after > 0 ? 1 : 0;
 }
 
-/* One figure of each run of a side. Times of runs whose cores others had are left out. */
+/* One figure from each run of a side. Times of runs that shared their cores with other processes are left
+ * out. */
 typedef struct {
     double values[DIFF_RUNS_MOST];
     int64_t count;
@@ -80,7 +81,7 @@ static bool names_row(const char *figure, const OperationRow *row) {
            (figure[length] == ' ' && strcmp(figure + length + 1, pass_name(row->pass)) == 0);
 }
 
-/* An older bundle has no median. */
+/* Older bundles have no median. */
 static double row_ns(const OperationRow *row) {
     return row->median > 0 ? row->median : row->ns;
 }
@@ -112,8 +113,8 @@ static bool row_value(const BundlePath *path, const OperationRow *row, double *v
     return own != NULL;
 }
 
-/* Of this name, or of a row, in all runs of a side that have a path like this one. Where others had the cores in each, all are taken, and
- * judge says that nothing can be told. */
+/* A figure of this name, or of a row, from all runs of a side that have such a path. If every run shared its
+ * cores, all runs are used, and judge reports the result as undecidable. */
 static Figure figure_of(const DiffSide *side, const BundlePath *like, const char *name,
                         const OperationRow *row) {
     Figure f = {.exact = !row && (strcmp(name, "memory") == 0 || strcmp(name, "launches") == 0)};
@@ -137,14 +138,14 @@ static bool any_quiet(const DiffSide *side, const BundlePath *like) {
     return count > 0;
 }
 
-/* Both sides' paths of one label. */
+/* The paths of one label on both sides. */
 typedef struct {
     const DiffSide *sides[2];
     const BundlePath *first[2]; // of each side's first run
-    bool quiet;                 // on either side others did not always have the cores
+    bool quiet;                 // some run on either side shared its cores
 } Pair;
 
-/* `many`: so many figures are judged together. */
+/* `many`: the number of figures judged together. */
 static DiffKind judge(const Pair *pair, const Figure *a, const Figure *b, double many, RunsRatio *sure) {
     *sure = runs_ratio(a->values, a->count, b->values, b->count);
     double before = middle(a), after = middle(b);
@@ -224,7 +225,7 @@ static void print_path(const Pair *pair, FILE *file) {
 
 /* ---- limits ---- */
 
-/* What has changed by more than the limit exceeds it, unless chance can have done that, or nobody can tell. */
+/* Whether a change exceeds the limit: changes that may be chance, or are undecidable, do not. */
 static bool passed_limit(const Pair *pair, const DiffLimit *limit, FILE *file, bool *known) {
     const Figure a = figure_of(pair->sides[0], pair->first[0], limit->figure, NULL),
                  b = figure_of(pair->sides[1], pair->first[1], limit->figure, NULL);

@@ -37,7 +37,7 @@ static const char *host_word(int i) {
 
 /* ---- lists of numbers ---- */
 
-/* The most that a time, a size or a number of a step may be: sums of as many as a file holds stay exact. */
+/* Maximum of a step's times, sizes and numbers: sums of as many as a file holds stay exact. */
 static const double NUMBER_MOST = 1e15;
 
 static Status check_numbers(const json_t *item, size_t count, const char *where) {
@@ -58,7 +58,7 @@ static void write_numbers(JsonWriter *w, const int64_t *numbers, int count) {
     json_write_close(w, ']');
 }
 
-/* Of a kernel: grid, block, registers, shared and local memory. */
+/* For a kernel: grid, block, registers, shared and local memory. */
 enum { SHAPE_NUMBERS = 10 };
 
 static void write_shape(JsonWriter *w, const void *object) {
@@ -90,7 +90,7 @@ static Status check_events(const json_t *item, const char *where) {
     return check_numbers(item, EVENT_NUMBERS, where);
 }
 
-/* The events that were left out have no number, so those behind them have less. */
+/* Events that are left out get no number, so later events move up. */
 static void write_events(JsonWriter *w, const void *object) {
     const RankEvents *r = object;
     const Trace *t = r->trace;
@@ -267,7 +267,8 @@ const Field event_fields[] = {FIELD(COUNT, "rank", RankEvents, rank),
 
 /* ---- making ---- */
 
-/* All of an event but its times and places, with zeros between its members, so that equal ones are equal bytes. */
+/* A copy of an event without times and places, with zeroed padding, so that equal descriptions are equal
+ * bytes. */
 static void describe(const TraceEvent *e, TraceEvent *d) {
     memset(d, 0, sizeof *d);
     d->kind = e->kind, d->name = e->name, d->phase = e->phase, d->own = e->own;
@@ -279,7 +280,7 @@ static void describe(const TraceEvent *e, TraceEvent *d) {
     d->copy.direction = e->copy.direction, d->copy.host = e->copy.host, d->copy.bytes = e->copy.bytes;
 }
 
-/* Numbers of descriptions by their bytes, in a hash table of open addressing. */
+/* Maps descriptions, by their bytes, to numbers: open addressing. */
 typedef struct {
     int64_t *slots; // (room) number + 1; 0: free
     size_t room;    // a power of two, at most half full
@@ -313,7 +314,7 @@ static int64_t number_of(Descriptions *d, RankEvents *r, const TraceEvent *e) {
     return d->slots[slot] - 1;
 }
 
-/* The first step for which there is no room; INT64_MAX: there is for all. */
+/* The first step that does not fit; INT64_MAX: all fit. */
 static int64_t steps_end(const Trace *t, int64_t most) {
     int64_t end = INT64_MAX;
     for (int64_t room = t->count; room > most && end > t->run.first_step;) {
@@ -332,7 +333,7 @@ static RankEvents rank_events(const Trace *t, int64_t most) {
     RankEvents r = {.rank = t->run.rank,
                     .host = t->run.host,
                     .device = t->run.device,
-                    .trace = (Trace *)(uintptr_t)t, // which nobody changes
+                    .trace = (Trace *)(uintptr_t)t, // never modified
                     .numbers = memory_array((size_t)t->count + 1, sizeof *r.numbers)};
     const int64_t end = steps_end(t, most);
     for (int64_t i = 0; i < t->count; i++) {
@@ -386,7 +387,7 @@ static bool in_range(int64_t value, int64_t low, int64_t high) {
 
 static bool good_event(const json_t *events, size_t i, const json_t *kinds) {
     enum { TRACKS_MOST = 1024, LAYERS_MOST = 1 << 20 };
-    const int64_t LENGTH_MOST = 10000000000000; // ns, so that sums of all events are numbers too
+    const int64_t LENGTH_MOST = 10000000000000; // ns, so that sums over all events are representable
     const json_t *e = json_array_get(events, i);
     const int64_t launch = number(e, LAUNCH), count = (int64_t)json_array_size(events);
     if (!in_range(number(e, KIND), 0, (int64_t)json_array_size(kinds))) return false;

@@ -1,39 +1,39 @@
-/* figures: a trace folded into what reports speak of: operations, kernels, phases, each as a mean over the
- * recorded steps. The files, the tables, the questions and the audit all read these; times are of the device.
- * The runtime makes them (profile/fold.h). */
+/* figures: a trace folded into operations, kernels and phases, each as a mean over the recorded steps. Files,
+ * tables, questions and the audit all read these; times are device times. Computed by the runtime
+ * (profile/fold.h). */
 #pragma once
 
 #include "base/stats.h"
 #include "report/trace.h"
 
-/* What ran inside an operation: a primitive, or a kernel that no primitive marks. Per step. */
+/* Something that ran inside an operation: a primitive, or a kernel outside any primitive. Per step. */
 typedef struct {
     const char *name;
     Category category;
     Arithmetic arithmetic;
-    double ns, median, low, high; // of its device events: mean, median, least and most of the steps
+    double ns, median, low, high; // of its device events: mean, median, minimum and maximum over the steps
     double calls, launches;
-    bool primitive;  // else a kernel that no primitive marks
+    bool primitive;  // otherwise a kernel outside any primitive
     double *step_ns; // (steps)
 } InsideRow;
 
-/* One call of the model in one pass; layers are added up. Its identity is call, operation and pass. Per
+/* One call of the model in one pass, summed over layers. Its identity is call, operation and pass. Per
  * step. */
 typedef struct {
     const char *call;
-    const char *source; // "kernels/norm/cuda_fused.cu:120"; NULL where not known
+    const char *source; // "kernels/norm/cuda_fused.cu:120"; NULL if unknown
     const char *operation;
     Pass pass;
     Form form;
     Category category;
-    double ns, median, low, high; // of its device events: mean, median, least and most of the steps
-    double spread;                // from the first quartile of the steps to the third
+    double ns, median, low, high; // of its device events: mean, median, minimum and maximum over the steps
+    double spread;                // interquartile range over the steps
     double host_ns;               // between its begin and its end on the host
     double calls, launches;
-    Work work;             // the least that the contract demands
+    Work work;             // the minimum that the contract requires
     double share_of_limit; // limit_share of `ns` at trace_limits
     const char *limit;     // limit_name at trace_limits
-    int64_t memory;        // bytes that a call takes on top of what lay there before: the most of all
+    int64_t memory;        // bytes that a call allocates at once, the maximum over all calls
     InsideRow *inside;
     int64_t inside_count, inside_room;
     double *step_ns; // (steps)
@@ -44,7 +44,7 @@ typedef struct {
     double ns, calls;
 } KernelUse;
 
-/* An operation and pass that a kernel served; ns of all steps. */
+/* An operation and pass that launched a kernel; ns over all steps. */
 typedef struct {
     const char *operation;
     Pass pass;
@@ -54,21 +54,22 @@ typedef struct {
 /* A kernel, a copy or a fill, by name. */
 typedef struct {
     const char *name;
-    char *label, *decoded; // the row's own: kernel_label, kernel_decode
+    char *label, *decoded; // owned by the row: kernel_label, kernel_decode
     TraceKind kind;
-    Category category; // of what it served most recently; CATEGORY_OTHER of a kernel outside operations
-    const char *call;  // that it served, or "several"; NULL outside operations
+    Category category; // of the operation that launched it most recently; CATEGORY_OTHER for a kernel outside
+                       // operations
+    const char *call;  // the call that launched it, or "several"; NULL outside operations
     KernelUse in[PASS_COUNT];
-    Stats times, queued; // ns of each event; and from the call that launched it to its begin, where known
+    Stats times, queued;       // ns of each event; and from the launching call to its begin, if known
     const TraceEvent *longest; // of its events
-    const char *shapes;        // of what the longest one's operation reads; NULL where not known
+    const char *shapes;        // input shapes of the longest event's operation; NULL if unknown
     KernelServed *served;
     int64_t served_count, served_room;
 } KernelRow;
 
-/* A phase of the step on the device: from the end of what ran before it, so waiting for its first kernel
- * is its own. An operation's pass decides, where there is one: a gradient that the forward pass computes
- * is backward. To the others belongs what comes before the first event of a step and after its last. */
+/* A phase of the step on the device. It begins at the end of the previous phase, so waiting for its first
+ * kernel belongs to it. The pass of an operation determines the phase: a gradient that the forward pass
+ * computes is backward. Time before the first event of a step and after its last is in "others". */
 typedef struct {
     double ns;
     double categories[CATEGORY_COUNT]; // of device events; the rest of `ns` is waiting
@@ -76,39 +77,39 @@ typedef struct {
 
 typedef struct {
     const Trace *trace;
-    OperationRow *rows; // in the order in which they first ran
+    OperationRow *rows; // in the order of their first run
     int64_t row_count, row_room;
     KernelRow *kernels;
     int64_t kernel_count, kernel_room;
     PhaseRow phases[PHASE_COUNT];
-    double events[CATEGORY_COUNT]; // of the device, of all steps
+    double events[CATEGORY_COUNT]; // device time, over all steps
     int64_t first_step, steps;
     double step_ns; // a recorded step, tracing on
     int64_t timed;  // steps with tracing off
-    /* Median and range of those; of the recorded steps where there are none. */
+    /* Median and range of those steps; of the recorded steps if there are none. */
     double step_ms, low, high, spread;
-    double reader_ms;    // of it waited for the reader, mean
-    double overhead;     // of tracing: median with over median without, less 1; 0 where not known
-    bool overhead_noise; // these medians differ by no more than chance lets them (medians_differ)
-    double covered_ns; // of step_ns lies in an operation's span, a reader's wait, a copy or a token's drawing
+    double reader_ms;    // time waiting for the reader, mean
+    double overhead;     // of tracing: median with over median without, minus 1; 0 if unknown
+    bool overhead_noise; // these medians do not differ significantly (medians_differ)
+    double covered_ns;   // part of step_ns within an operation's span, a reader's wait, a copy or sampling
     double device_ns, launches; // of all device events; per step
-    double tokens;              // of a step whose time step_ms is, in the mean
-    int64_t peak_bytes;         // of all classes together, and then the share of each
+    double tokens;              // mean tokens of the steps that step_ms refers to
+    int64_t peak_bytes;         // of all classes together, and the share of each at that moment
     int64_t peak_classes[MEMORY_CLASS_COUNT];
-    int64_t own_peaks[MEMORY_CLASS_COUNT]; // of each class by itself
+    int64_t own_peaks[MEMORY_CLASS_COUNT]; // of each class alone
     int64_t peak_at;                       // ns since the first recorded step began
 } Figures;
 
-/* The row of this identity; NULL: none. `call` is compared as text, so it may come from another trace. */
+/* The row with this identity; NULL: none. `call` is compared as text, so it may belong to another trace. */
 const OperationRow *figures_find(const Figures *figures, const char *call, const char *operation, Pass pass);
 
-/* The row of a device event's name and kind; -1: none. */
+/* The row with a device event's name and kind; -1: none. */
 int64_t figures_kernel(const Figures *figures, const TraceEvent *event);
 
-/* Device time of a pass; PASS_COUNT: of all. Per step. */
+/* Device time of a pass; PASS_COUNT: of all passes. Per step. */
 double figures_pass_ns(const Figures *figures, Pass pass);
 
-/* The phase in which a device event counts. */
+/* The phase of a device event. */
 Phase figures_phase(const TraceEvent *event);
 
 /* The largest relative difference between the paths' outputs of one operation and pass: ||a - b|| / ||a||. */
@@ -118,6 +119,6 @@ typedef struct {
     double difference;
 } Difference;
 
-/* That of this identity, by the text of `call`; NULL: none. */
+/* The difference with this identity, with `call` compared as text; NULL: none. */
 const Difference *difference_find(const Difference *differences, int64_t count, const char *call,
                                   const char *operation, Pass pass);

@@ -9,7 +9,7 @@
 
 /* ---- names of C++ ---- */
 
-/* The C++ library's, where there is one (the Itanium ABI's name for it). */
+/* From the C++ library, if linked (its name in the Itanium ABI). */
 __attribute__((weak)) char *__cxa_demangle(const char *name, char *buffer, size_t *length, int *status);
 
 char *kernel_demangle(const char *name) {
@@ -17,11 +17,11 @@ char *kernel_demangle(const char *name) {
     int status = 0;
     char *text = __cxa_demangle(name, NULL, NULL, &status);
     char *copy = text && !status ? memory_text(text) : NULL;
-    free(text); // the library's own
+    free(text); // allocated by the C++ library
     return copy;
 }
 
-/* Where `text` leaves the parentheses, brackets or angles that open at its beginning. */
+/* Skips the group in parentheses, brackets or angles that `text` begins with. */
 static const char *skip_group(const char *text) {
     int depth = 0;
     do {
@@ -79,7 +79,7 @@ static void append(char text[KERNEL_NAME_BYTES], const char *piece) {
     snprintf(text + length, KERNEL_NAME_BYTES - length, "%s%s", length ? ", " : "", piece);
 }
 
-/* "sm90", or the family that the name begins with. */
+/* "sm90", or the kernel family that the name begins with. */
 static void add_architecture(const char *name, char text[KERNEL_NAME_BYTES]) {
     static const Word families[] = {{"maxwell_", "sm50"},
                                     {"pascal_", "sm60"},
@@ -136,7 +136,7 @@ static bool is_library_product(const char *name) {
     return strstr(name, "gemm") || strstr(name, "nvjet") || strstr(name, "scudnn");
 }
 
-/* Of PyTorch's kernels, which bear no architecture: what they compute. */
+/* For PyTorch's kernels, whose names contain no architecture: what they compute. */
 static void add_kind(const char *name, char text[KERNEL_NAME_BYTES]) {
     static const Word kinds[] = {{"flash_fwd", "attention, forward"},
                                  {"flash_bwd", "attention, backward"},
@@ -160,7 +160,7 @@ static void add_kind(const char *name, char text[KERNEL_NAME_BYTES]) {
     append(text, width);
 }
 
-/* The first "128x256" and the depth that follows as "_64x4" or "x64". */
+/* The first "128x256", and the depth that follows as "_64x4" or "x64". */
 static void add_tile(const char *name, char text[KERNEL_NAME_BYTES]) {
     for (const char *at = name; *at; at++) {
         int m, n, k, used = 0;

@@ -48,7 +48,7 @@ static void print_head(const Bundle *b, FILE *file) {
     }
 }
 
-/* Of a category in a phase; 0 where it has none. */
+/* The time of a category in a phase; 0 if it has none. */
 static double category_ns(const BundlePhase *phase, const char *category) {
     for (int64_t i = 0; i < phase->categories_count; i++)
         if (strcmp(phase->categories[i].category, category) == 0) return phase->categories[i].ns;
@@ -110,7 +110,7 @@ static void print_operations(const Bundle *b, const BundlePath *path, FILE *file
     }
 }
 
-/* Of all passes, per step. */
+/* Over all passes, per step. */
 static KernelUse use_of(const KernelRow *k) {
     KernelUse all = {0, 0};
     for (int pass = 0; pass < PASS_COUNT; pass++) {
@@ -125,14 +125,14 @@ static int longer(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The line that implements the first operation which the kernel served; "" where it is not known. */
+/* The line that implements the first operation that launched the kernel; "" if unknown. */
 static const char *source_of(const BundlePath *path, const KernelRow *k) {
     for (int64_t i = 0; k->call && i < path->rows_count; i++)
         if (strcmp(path->rows[i].call, k->call) == 0 && path->rows[i].source) return path->rows[i].source;
     return "";
 }
 
-/* How the kernel was launched, where the table of kernels tells. */
+/* How the kernel was launched, if the table of kernels has it. */
 static void print_launch(const BundlePath *path, const KernelRow *k, FILE *file) {
     static const char *const keys[] = {"grid", "block", "registers", "shared_bytes", "occupancy"};
     for (int64_t i = 0; i < path->tables_count; i++) {
@@ -156,7 +156,7 @@ static void print_launch(const BundlePath *path, const KernelRow *k, FILE *file)
     }
 }
 
-/* The comments beside the kernel, or beside all that may be it where several have its name. */
+/* The anatomy of the kernel, or of every kernel with its name. */
 static void print_anatomy(const KernelRow *k, const char *source, FILE *file) {
     const Anatomy *found[KERNELS_OF_A_NAME];
     int count = anatomy_find(k->name, source, found, KERNELS_OF_A_NAME);
@@ -187,7 +187,7 @@ static void print_kernel(const BundlePath *path, const KernelRow *k, int chapter
     print_anatomy(k, source, file);
 }
 
-/* Guides look for "### 4.1" and on: the chapter of the first path is the fourth. */
+/* Guides look for "### 4.1" and following: the chapter of the first path is the fourth. */
 static void print_kernels(const BundlePath *path, int chapter, FILE *file) {
     const KernelRow **sorted = memory_array((size_t)path->kernels_count + 1, sizeof *sorted);
     for (int64_t i = 0; i < path->kernels_count; i++) sorted[i] = &path->kernels[i];

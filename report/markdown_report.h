@@ -3,5 +3,6 @@
 
 #include "report/bundle_schema.h"
 
-/* What ran where, the step and its phases, the longest operations and kernels, the answers, the audit. */
+/* Device and configuration, the step and its phases, the longest operations and kernels, the answers, the
+ * audit. */
 void markdown_report_print(const Bundle *bundle, FILE *file);

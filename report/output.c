@@ -31,7 +31,7 @@ static char *named(const char *folder, const char *stem, const char *label, cons
     return path_join(folder, name);
 }
 
-/* Gives the file as it is read again, for what is rendered from it. */
+/* Returns the bundle read back from its file, for output that is made from it. */
 static Status write_bundle(const Bundle *bundle, const char *folder, const ProfileOptions *options,
                            Bundle *file) {
     JsonWriter text = {0};
@@ -54,8 +54,9 @@ static Status write_report(const Bundle *bundle, const char *folder, const Profi
     return text_file_save(&text, folder, name);
 }
 
-/* "gpt2_naive_trace_bs8_seq128.json", as guides to PyTorch's profiler call it; what is no part of a file's name
- * becomes "-", and "(changed)" behind a model's is left out. A sweep's suffix has the sizes already. */
+/* "gpt2_naive_trace_bs8_seq128.json", as in guides to PyTorch's profiler. Characters that are unsuitable in a
+ * file name become "-", and "(changed)" after a model's name is omitted. A sweep's suffix already contains
+ * the sizes. */
 static void trace_name_of(const TraceRun *run, const char *label, const char *suffix,
                           char name[FILE_NAME_BYTES]) {
     char sizes[64] = "";
@@ -91,7 +92,7 @@ static Status write_traces(const Bundle *file, const char *folder, const Profile
     return OK;
 }
 
-/* The tables of a path, with its head, as Markdown. */
+/* The tables of a path, with its heading, as Markdown. */
 static void print_all(const Bundle *b, const BundlePath *path, const TableView *view, FILE *file) {
     fprintf(file, "# ");
     bundle_print_head(b, path, file);
@@ -99,7 +100,7 @@ static void print_all(const Bundle *b, const BundlePath *path, const TableView *
     for (int64_t i = 0; i < path->tables_count; i++) table_print_markdown(&path->tables[i], view, file);
 }
 
-/* "naive_operations.csv" into `text`, which is saved. */
+/* Prints "naive_operations.csv" into `text` and saves it. */
 static Status save_table(TextFile *text, const char *folder, const char *label, const char *key,
                          const char *ending) {
     char name[FILE_NAME_BYTES];
@@ -107,7 +108,7 @@ static Status save_table(TextFile *text, const char *folder, const char *label, 
     return text_file_save(text, folder, name);
 }
 
-/* A file for each table, tables/operations.csv, and all in tables/all.md; of two paths
+/* One file per table, tables/operations.csv, and all in tables/all.md; with two paths
  * tables/naive_operations.csv. */
 static Status write_tables(const Bundle *b, const char *folder, const ProfileOptions *options) {
     OWNED char *tables = named(folder, "tables", NULL, options, "");

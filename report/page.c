@@ -17,8 +17,8 @@ static Status append(FileWriter *writer, const char *text) {
     return file_writer_append(writer, text, (int64_t)strlen(text));
 }
 
-/* The recorded events, which a page has no use for, and which are most of a bundle: the key is that of a list in a
- * JSON text only where no backslash stands before its quotes. */
+/* The key of the recorded events, which the page does not need and which are most of a bundle. In JSON text
+ * it is the key of the list only if no backslash precedes its quotes. */
 static const char recorded[] = "\"recorded\":";
 
 static bool is_recorded(const char *json, int64_t length) {
@@ -26,7 +26,7 @@ static bool is_recorded(const char *json, int64_t length) {
     return (size_t)length > key && json[0] == '"' && memcmp(json, recorded, key) == 0 && json[key] == '[';
 }
 
-/* Bytes of the list that begins the text, up to and with its last bracket. */
+/* Bytes of the list at the beginning of the text, including its last bracket. */
 static int64_t list_length(const char *json, int64_t length) {
     bool text = false;
     int64_t depth = 0, i = 0;
@@ -43,8 +43,8 @@ static int64_t list_length(const char *json, int64_t length) {
     return length;
 }
 
-/* In a script element only "</script" and "<!--" mean anything to HTML; "<" stands in no JSON but inside a
- * text, where it may be written as its number. */
+/* In a script element only "</script" and "<!--" are special in HTML. In JSON "<" occurs only inside strings,
+ * where it may be escaped. */
 static Status append_json(FileWriter *writer, const char *json, int64_t length) {
     int64_t done = 0;
     for (int64_t i = 0; i < length; i++) {

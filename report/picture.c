@@ -8,7 +8,7 @@
 
 enum { COMPARISON_BYTES_MOST = 4 << 20 };
 
-/* What the picture shows of compare.json (profile/compare.c). */
+/* The part of compare.json (profile/compare.c) that the picture shows. */
 typedef struct {
     double ms;
 } Timed;
@@ -69,7 +69,7 @@ static void draw_text(const char *text, FILE *file) {
     }
 }
 
-/* A bar with its time behind it: three digits at least, none behind the third decimal. */
+/* A bar followed by its time, with at least three digits and at most three decimals. */
 static void draw_bar(const char *form, double ms, double longest, int y, FILE *file) {
     double width = ms / longest * BAR_MOST;
     int decimals = ms >= 100 ? 0 : ms >= 10 ? 1 : ms >= 1 ? 2 : 3;

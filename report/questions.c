@@ -7,28 +7,28 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Of a row's time: below this a kernel is not worth naming. */
+/* Kernels below this share of a row's time are not worth naming. */
 static const double NON_TRIVIAL = 0.01;
 
 enum { LISTED = 8 };
 
-/* FLOPs for each score. Forward: compare for the maximum, subtract and exponential, add to the sum, divide.
+/* FLOPs per score. Forward: compare for the maximum, subtract and exponential, add to the sum, divide.
  * Backward: multiply the gradient with the probability and add to delta, subtract that, multiply. */
 static const double SOFTMAX_FLOPS[] = {[PASS_FORWARD] = 5, [PASS_BACKWARD] = 4};
 
-/* Products of the naive form, which keeps the probabilities; and those that the contract counts. */
+/* Products of the naive form, which saves the probabilities; and those that the contract counts. */
 static const double PRODUCTS[] = {[PASS_FORWARD] = 2, [PASS_BACKWARD] = 4};
 static const double PRODUCTS_COUNTED[] = {[PASS_FORWARD] = 2, [PASS_BACKWARD] = 5};
 
 /* ---- 1: softmax against the products, inside self-attention ---- */
 
 typedef struct {
-    double softmax, products, all; // ns a step
+    double softmax, products, all; // ns per step
     double product_flops, calls;
     bool fused;
 } AttentionTime;
 
-/* The naive form marks its parts by name; the fused form is one kernel. */
+/* The naive form has named primitives; the fused form is one kernel. */
 static AttentionTime attention_time(const Figures *f, Pass pass) {
     AttentionTime time = {0};
     for (int64_t i = 0; i < f->row_count; i++) {
@@ -56,7 +56,7 @@ static double attention_inside(const OperationRow *r) {
     return ns;
 }
 
-/* A decoding step in one operation, the longest: of it, what is marked as attention's. */
+/* For a decoding step in one operation, the longest: its primitives that belong to attention. */
 static void softmax_decode(const ProfilePath *path, Pass pass, Answer *a) {
     const Figures *f = &path->figures;
     const OperationRow *longest = NULL;
@@ -73,8 +73,8 @@ static void softmax_decode(const ProfilePath *path, Pass pass, Answer *a) {
                     in_words(CELL_TIME, longest->ns).text);
 }
 
-/* Of the naive form: FLOPs in all, then what a single head has. A product takes a multiply-add for each score
- * and element of the head. */
+/* For the naive form: total FLOPs, then those of one head. A product takes a multiply-add per score and
+ * element of the head. */
 static void softmax_flops(const ProfilePath *path, Pass pass, const AttentionTime *t, Answer *a) {
     const TraceRun *run = &path->trace->run;
     double heads = t->calls * (double)run->heads, width = ratio((double)run->width, (double)run->heads);
@@ -98,7 +98,7 @@ static void softmax_flops(const ProfilePath *path, Pass pass, const AttentionTim
 
 static void softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
     AttentionTime t = attention_time(&path->figures, pass);
-    /* An encoder-decoder has more attention than layers, and micro-batches repeat it. */
+    /* An encoder-decoder has more attention operations than layers, and micro-batches repeat them. */
     double heads = t.calls * (double)path->trace->run.heads;
     if (t.all <= 0) {
         softmax_decode(path, pass, a);
@@ -150,8 +150,7 @@ static void categories_of(const ProfilePath *path, Answer *a) {
 
 /* ---- 3 and 4: kernels ---- */
 
-/* The kernel with the most time in a pass but for those that `taken` marks, or NULL. Copies and fills are
- * none. */
+/* The longest kernel of a pass except those in `taken`, or NULL. Copies and fills do not count. */
 static const KernelRow *longest(const Figures *f, Pass pass, bool products, const bool *taken) {
     const KernelRow *best = NULL;
     for (int64_t i = 0; i < f->kernel_count; i++) {
@@ -189,7 +188,7 @@ static void other_kernels(const ProfilePath *path, Answer *a) {
                     100 * NON_TRIVIAL);
 }
 
-/* Of forward and backward pass in one. */
+/* Over the forward and backward pass together. */
 static void longest_in_both(const ProfilePath *path, Answer *a) {
     const Figures *f = &path->figures;
     const KernelRow *best = NULL;

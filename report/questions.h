@@ -1,4 +1,4 @@
-/* questions: what people ask a profile, answered with its figures in sentences. */
+/* questions: answers common questions about a profile in sentences with its figures. */
 #pragma once
 
 #include "report/profile.h"
@@ -15,7 +15,7 @@ typedef struct {
     Answer answers[QUESTION_COUNT];
 } Answers;
 
-/* Answers all seven; of a profile with two paths, for each. To be freed with answers_free. */
+/* Answers all seven questions; with two paths, for each. Free with answers_free. */
 Answers questions_answer(const Profile *profile);
 void answers_free(Answers *answers);
 
@@ -24,8 +24,8 @@ void answers_free(Answers *answers);
 /* Adds a line, printf-style. */
 void answer_line(Answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The fifth question, what each fusion saves, the sixth, what limits the step, and the seventh, what the
- * ranks wait for. */
+/* The fifth question: what each fusion saves. The sixth: what limits the step. The seventh: what the ranks
+ * wait for. */
 void question_savings(const Profile *profile, Answer *answer);
 void question_bound(const Profile *profile, const ProfilePath *path, Answer *answer);
 void question_ranks(const ProfilePath *path, Answer *answer);

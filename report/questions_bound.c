@@ -44,7 +44,7 @@ static void saving(const Profile *profile, Pair pair, Answer *a) {
                     in_words(CELL_BYTES, (double)f->memory).text);
 }
 
-/* What one path does in other operations than the other: a token that is decoded as a whole. */
+/* Time of operations that only one of the paths has, such as a decoding step fused into one operation. */
 static void saving_of_others(const Figures *naive, const Figures *fused, Answer *a) {
     double ns[FORM_COUNT] = {0}, launches[FORM_COUNT] = {0};
     const char *call[FORM_COUNT] = {NULL};
@@ -115,27 +115,28 @@ static const double STARVED = 0.05, IDLE = 0.15; // shares of the step above whi
 
 typedef struct {
     double reader, idle;   // shares of the step
-    double matrix, memory; // ns that each limit binds
+    double matrix, memory; // ns bound by each limit
     double least;          // ns that all operations need at this machine's limits
-    double kernels, tiny;  // a step
-    double waits, wait_ns; // calls of the host that wait for the device, a step
-    double copies, copied; // synchronous copies, and copies of pageable memory, a step
+    double kernels, tiny;  // per step
+    double waits, wait_ns; // host calls that wait for the device, per step
+    double copies, copied; // synchronous copies, and copies of pageable memory, per step
     double pageable;
-    const OperationRow *slack; // takes longest beyond what its limit demands
+    const OperationRow *slack; // the operation that exceeds its limit's time most
     double slack_ns, slack_share;
-    const char *limits; // whose they are, "measured"; NULL: not known
-    bool cpu, graphs;   // graphs: steps are launched as such
+    const char *limits; // the source of the limits, "measured"; NULL: unknown
+    bool cpu, graphs;   // graphs: steps are launched as graphs
 } Evidence;
 
-/* A GPU computes a GELU or a softmax while it waits for memory. On the CPU their exponentials take longer
- * than their bytes, whatever the contract demands most of. */
+/* Whether a primitive is bound by arithmetic. On a GPU a GELU or a softmax is computed while memory is read.
+ * On the CPU their exponentials take longer than moving their bytes, even if the contract is bound by
+ * bytes. */
 static bool computes(const InsideRow *inside, bool cpu) {
     return inside->category == CATEGORY_MATRIX || (cpu && inside->arithmetic != ARITHMETIC_PLAIN);
 }
 
-/* A fused operation is bound by what its contract demands most of, but for those of its parts that a CPU
- * computes longer than it moves their bytes. A naive one passes through memory what its primitives hand on: of
- * it only those are arithmetic that compute. */
+/* A fused operation is bound by the larger of its contract's limits, except for primitives that a CPU
+ * computes longer than it moves their bytes. The primitives of a naive one exchange data through memory: only
+ * those that compute are bound by arithmetic. */
 static void weigh_row(const OperationRow *r, bool arithmetic, Evidence *e) {
     double computing = 0;
     for (int64_t i = 0; i < r->inside_count; i++)
@@ -155,7 +156,7 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         double reached = r->share_of_limit;
-        if (r->category == CATEGORY_COMMUNICATION) continue; // the seventh question's
+        if (r->category == CATEGORY_COMMUNICATION) continue; // see the seventh question
         weigh_row(r, limit_is_arithmetic(peaks, r->work, r->calls), e);
         e->least += reached * r->ns;
         if ((1 - reached) * r->ns <= e->slack_ns) continue;
@@ -199,7 +200,8 @@ static Evidence weigh(const ProfilePath *path) {
     return e;
 }
 
-/* What to try where the device is busy: memory limits it, or arithmetic. Only what can help on this machine. */
+/* What to try if the device is busy, bound by memory or arithmetic. Only remedies that can help on this
+ * machine. */
 static const char *remedy(const ProfilePath *path, const Evidence *e) {
     const TraceRun *run = &path->trace->run;
     bool memory = e->memory > e->matrix, fp32 = strcmp(run->dtype, "fp32") == 0;
@@ -211,7 +213,7 @@ static const char *remedy(const ProfilePath *path, const Evidence *e) {
     return "improving the operations whose share of the limit is lowest";
 }
 
-/* The remedy of a naive path ran beside it where there are two. */
+/* With two paths, the remedy for the naive one was run as the other. */
 static void tried(const Profile *profile, const ProfilePath *path, Answer *a) {
     if (profile->count < 2 || path != &profile->paths[0]) return;
     const double before = path->figures.step_ms, after = profile->paths[1].figures.step_ms;
@@ -265,7 +267,7 @@ void question_bound(const Profile *profile, const ProfilePath *path, Answer *a) 
         answer_line(a, "%s: the most to gain is in %s %s: %s at %.1f%% of its limit", path->label,
                     e.slack->call, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,
                     100 * e.slack_share);
-    if (path->trace->run.source == SOURCE_CUPTI) // else no calls are known
+    if (path->trace->run.source == SOURCE_CUPTI) // otherwise calls are unknown
         answer_line(a,
                     "%s: the host waits for the device %.1f times a step (%s); %.1f synchronous copies, %.1f "
                     "of pageable memory, %s copied",

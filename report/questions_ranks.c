@@ -5,18 +5,18 @@
 
 #include <math.h>
 
-/* A share of the step above which communication is said to bind it. */
+/* Share of the step above which communication counts as its bottleneck. */
 static const double BINDS = 0.05;
 
-/* Per step and, but for `caused`, of all ranks in the mean; ns. */
+/* Per step and, except for `caused`, the mean over all ranks; ns. */
 typedef struct {
     double exposed, hidden;
-    double least, most; // computation, of the fastest and the slowest rank
-    int slowest;        // for which the others waited most
+    double least, most; // computation of the fastest and the slowest rank
+    int slowest;        // the rank that the others waited for most
     double caused;      // how long a rank waited for it
 } RankEvidence;
 
-/* How long the others waited for each rank: a collective begins when its last rank comes. */
+/* How long the others waited for each rank: a collective begins when its last rank arrives. */
 static void weigh_waiting(const Trace *t, double steps, RankEvidence *e) {
     Collectives all = collectives_of(t);
     double *caused = memory_array((size_t)all.ranks, sizeof *caused);
@@ -47,8 +47,8 @@ static RankEvidence weigh(const Trace *t, double steps) {
     return e;
 }
 
-/* With n ranks (n - 1) / n of the bytes leave each: with one more the exposed part grows by n^2 / (n^2 - 1),
- * and the computation not at all. */
+/* With n ranks, (n - 1) / n of the bytes leave each: with one more the exposed part grows by n^2 / (n^2 - 1),
+ * and the computation stays the same. */
 static void one_more(const ProfilePath *path, const RankEvidence *e, Answer *a) {
     const double n = path->trace->run.ranks, step = 1e6 * path->figures.step_ms;
     const double longer = step + e->exposed * (n * n / (n * n - 1) - 1);

@@ -1,28 +1,28 @@
-/* spans: when an operation ran on its device, which is later than when the host launched it. */
+/* spans: when an operation ran on its device, which is later than its launch on the host. */
 #pragma once
 
 #include "report/trace.h"
 
-/* From the first to the last device event below a host event: what lies between them, the waiting of one
- * kernel for the next, is the operation's own. */
+/* From the first to the last device event below a host event; gaps between its kernels belong to the
+ * operation. */
 typedef struct {
     int64_t begin, end; // ns
-    int32_t stream;     // of the first; -1: nothing below it ran on a device
+    int32_t stream;     // of the first device event; -1: nothing below it ran on a device
 } Span;
 
-/* A span for each event of `trace`, filled for its operations; to be freed with memory_free. */
+/* A span for each event of `trace`, filled for operations; free with memory_free. */
 Span *spans_make(const Trace *trace);
 
-/* On one stream a kernel may begin before the one ahead of it has ended (programmatic dependent launch),
- * but viewers take what crosses on a track amiss. So what overlaps goes to the next of a few lanes. All
+/* Viewers cannot show overlapping slices on a track, but a kernel may begin before the previous one on its
+ * stream has ended (programmatic dependent launch). So overlapping events go to the next of a few lanes. All
  * zero: empty lanes. */
 enum { LANES = 4 };
 typedef struct {
     int64_t ends[LANES];
 } Lanes;
 
-/* The first lane that is free at `*begin`. Where none is, the one that is free first, and `*begin` moves
- * on to that time. */
+/* The first lane that is free at `*begin`. If none is, the one that becomes free first, and `*begin` advances
+ * to that time. */
 int lanes_place(Lanes *lanes, int64_t *begin, int64_t end);
 
 /* An interval of time. */
@@ -30,5 +30,5 @@ typedef struct {
     int64_t begin, end;
 } Interval;
 
-/* The time that is in at least one of the intervals, which this sorts: overlaps count once. */
+/* The total length of the union of the intervals, which this sorts: overlaps count once. */
 int64_t intervals_union(Interval *intervals, int64_t count);

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* By how much they matter, since a narrow terminal has no room for the last ones. */
+/* In order of importance, because a narrow terminal omits the last ones. */
 enum {
     BATCH,
     SEQ,

@@ -65,9 +65,9 @@ int table_column(const Table *table, const char *key) {
     return -1;
 }
 
-/* A row and what it is sorted by. */
+/* A row and its sort key. */
 typedef struct {
-    const Cell *cell; // of the column sorted by
+    const Cell *cell; // of the sort column
     int64_t row;
 } SortKey;
 

@@ -1,4 +1,4 @@
-/* table: rows and columns of a report, and their forms: text for terminals, Markdown, JSON, CSV. */
+/* table: rows and columns of a report, printed as text for terminals, Markdown, JSON or CSV. */
 #pragma once
 
 #include "base/status.h"
@@ -7,15 +7,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Of reports on a terminal. */
+/* Columns of reports on a terminal. */
 enum { REPORT_WIDTH = 120 };
 
-/* What a cell is, in base units: a time in nanoseconds, a size in bytes, a share from 0 to 1. JSON and CSV
- * hold these; text and Markdown scale them for people. */
+/* The type of a cell, in base units: a time in nanoseconds, a size in bytes, a share from 0 to 1. JSON and
+ * CSV contain these; text and Markdown scale them. */
 typedef enum {
     CELL_TEXT,
-    CELL_COUNT,  // a whole number
-    CELL_NUMBER, // any other
+    CELL_COUNT,  // an integer
+    CELL_NUMBER, // any other number
     CELL_TIME,   // ns
     CELL_BYTES,
     CELL_SHARE, // 0.25 is shown as 25.00%
@@ -25,25 +25,26 @@ typedef enum {
 } CellKind;
 
 typedef struct {
-    const char *key, *title; // "self_device_ns" in JSON and CSV, "Self device" for people
+    const char *key, *title; // "self_device_ns" in JSON and CSV; title: "Self device" for people
     CellKind kind;
 } TableColumn;
 
 typedef struct {
-    const char *text; // of CELL_TEXT, owned by the table; NULL: an empty cell
-    double number;    // of all others; not finite: an empty cell
+    const char *text; // for CELL_TEXT, owned by the table; NULL: an empty cell
+    double number;    // for all others; not finite: an empty cell
 } Cell;
 
 typedef enum { UNIT_AUTO, UNIT_SECONDS, UNIT_MILLISECONDS, UNIT_MICROSECONDS, UNIT_NANOSECONDS } TimeUnit;
 
-/* How a table is to be shown. */
+/* How a table is shown. */
 typedef struct {
     TimeUnit unit;
     int64_t limit;    // rows of text at most; 0: all
-    const char *sort; // key of a column; NULL or "": as the table is. Numbers fall, texts rise
+    const char *sort; // key of a column; NULL or "": unsorted. Numbers descend, texts ascend
     bool full_names;  // in text, names are otherwise cut to about 55 bytes
-    int width;        // of text; the last columns that it has no room for are named below. 0: any
-    bool split;       // or they stand below, beside the first column again; empty columns are left out
+    int width;        // of text; the last columns that do not fit are named below. 0: any
+    bool split;       // or these are printed below, with the first column repeated; empty columns are left
+                      // out
 } TableView;
 
 typedef struct {
@@ -58,16 +59,15 @@ typedef struct {
 
 enum { TABLE_COLUMNS_MOST = 32 };
 
-/* An empty table; `columns` must live as long as it does. TABLE("kernels", "Kernels", columns) counts an
- * array. */
+/* An empty table; `columns` must outlive it. TABLE("kernels", "Kernels", columns) counts an array. */
 Table table_make(const char *key, const char *title, const TableColumn *columns, int column_count);
 #define TABLE(key, title, columns) table_make(key, title, columns, (int)(sizeof(columns) / sizeof *(columns)))
 void table_free(Table *table);
 
 /* Adds a row of empty cells, then fills it with table_set... by column. */
 void table_add_row(Table *table);
-void table_set_text(Table *table, int column, const char *text); // of the last row; copied
-void table_set(Table *table, int column, double number);         // of the last row
+void table_set_text(Table *table, int column, const char *text); // in the last row; copied
+void table_set(Table *table, int column, double number);         // in the last row
 /* TABLE_SET(table, 2, a, b, c): columns 2, 3 and 4 of the last row. */
 void table_set_numbers(Table *table, int column, const double *numbers, size_t count);
 #define TABLE_SET(table, column, ...)                                                                        \
@@ -75,24 +75,24 @@ void table_set_numbers(Table *table, int column, const double *numbers, size_t c
                       sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
 void table_note(Table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The column with this key, which --sort may name; -1: none. */
+/* The column with this key, as for --sort; -1: none. */
 int table_column(const Table *table, const char *key);
 
-/* Sorts the rows as `view` says. */
+/* Sorts the rows by `view`. */
 void table_arrange(Table *table, const TableView *view);
 
-/* `view` gives units and the length of names; NULL: automatic. */
+/* `view` sets units and the length of names; NULL: automatic. */
 void table_print_text(const Table *table, const TableView *view, FILE *file);
 void table_print_markdown(const Table *table, const TableView *view, FILE *file);
 void table_print_csv(const Table *table, FILE *file);
-/* Text of at most so many bytes: a bar would end a cell, and < and * are Markdown's own. */
+/* Text of at most `most` bytes, with |, < and * escaped, which are special in Markdown. */
 void markdown_print(const char *text, int most, FILE *file);
 
-/* A cell as people read it, "1.234 ms", in `text`. */
+/* A cell for people, "1.234 ms", in `text`. */
 enum { CELL_TEXT_BYTES = 64 };
 void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEXT_BYTES]);
 
-/* The same for the arguments of one call: in_words(CELL_TIME, ns).text. What is not finite counts as 0. */
+/* The same as an expression: in_words(CELL_TIME, ns).text. Values that are not finite count as 0. */
 typedef struct {
     char text[CELL_TEXT_BYTES];
 } Words;

@@ -43,7 +43,7 @@ static void write_rows(JsonWriter *writer, const void *object) {
     json_write_close(writer, ']');
 }
 
-/* A kind that is not known is that of a number. */
+/* An unknown kind is read as a number. */
 static void read_rows(const json_t *rows, void *object) {
     Table *table = object;
     TableColumn *columns = (TableColumn *)(uintptr_t)table->columns;
@@ -98,7 +98,7 @@ const Field table_fields[] = {FIELD(TEXT, "key", Table, key),
 
 /* ---- what a kind alone cannot say ---- */
 
-/* Texts stand in columns of texts, numbers in the others. */
+/* Text columns must contain texts, other columns numbers. */
 static bool cells_fit(const json_t *row, const json_t *heads) {
     size_t i;
     json_t *cell;

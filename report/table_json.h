@@ -1,4 +1,4 @@
-/* table_json: a table in a file. */
+/* table_json: a table in JSON. */
 #pragma once
 
 #include "base/json_fields.h"
@@ -7,5 +7,5 @@
 /* {"key":..., "title":..., "columns":[{"key","title","kind"}...], "rows":[[...]...], "notes":[...]} */
 extern const Field table_fields[];
 
-/* Of a list of such objects, whose form was checked: there are columns, and cells fit into them. */
+/* Checks a list of such objects beyond their form: there are columns, and cells match them. */
 CHECKED Status table_check_all(const json_t *tables, size_t path);

@@ -31,7 +31,7 @@ static void format_time(double ns, TimeUnit unit, char text[CELL_TEXT_BYTES]) {
     }
 }
 
-/* With four digits, and no exponents. */
+/* With four digits, and without exponents. */
 static void format_number(double number, char text[CELL_TEXT_BYTES]) {
     const double size = fabs(number);
     snprintf(text, CELL_TEXT_BYTES,
@@ -67,7 +67,7 @@ Words in_words(CellKind kind, double number) {
     return words;
 }
 
-/* The text of a cell; a name that is too long keeps its beginning. */
+/* The text of a cell; a name that is too long is cut at its end. */
 static void cell_text(const Table *table, const TableView *view, int64_t row, int column,
                       char text[NAME_BYTES]) {
     const Cell *cell = &table->cells[row * table->column_count + column];
@@ -102,7 +102,7 @@ static int64_t shown_rows(const Table *table, const TableView *view) {
     return view && view->limit && view->limit < table->rows ? view->limit : table->rows;
 }
 
-/* Columns that stand beside each other. */
+/* Columns that are printed side by side. */
 typedef struct {
     int columns[TABLE_COLUMNS_MOST], widths[TABLE_COLUMNS_MOST], count;
 } Part;
@@ -117,7 +117,7 @@ static int column_width(const Table *table, const TableView *view, int column) {
     return (int)width;
 }
 
-/* Whether the table is to be split, and no row has anything in the column. */
+/* Whether the table is split, and no row has anything in the column. */
 static bool is_left_out(const Table *table, const TableView *view, int column) {
     if (!view || !view->split || column == 0) return false;
     for (int64_t row = 0; row < table->rows; row++) {
@@ -135,7 +135,8 @@ static void take_column(const Table *table, const TableView *view, int column, i
     *room -= width + 2;
 }
 
-/* The columns from `next` on that fit, at least one, beside the first column again; moves `next` behind them. */
+/* The columns from `next` on that fit, at least one, with the first column repeated; advances `next` past
+ * them. */
 static Part next_part(const Table *table, const TableView *view, int *next) {
     Part part = {.count = 0};
     int room = view && view->width ? view->width : INT_MAX;
@@ -146,7 +147,7 @@ static Part next_part(const Table *table, const TableView *view, int *next) {
         if (part.count > repeated && column_width(table, view, *next) > room) break;
         take_column(table, view, *next, &room, &part);
     }
-    if (part.count == repeated) part.count = 0; // only columns without anything were left
+    if (part.count == repeated) part.count = 0; // only empty columns were left
     return part;
 }
 
@@ -157,7 +158,7 @@ static void print_line(const Part *part, FILE *file) {
     }
 }
 
-/* Broken at blanks, after which the lines are indented. */
+/* Wrapped at blanks; further lines are indented. */
 static void print_note(const char *text, const TableView *view, FILE *file) {
     size_t room = view && view->width > 2 ? (size_t)view->width : SIZE_MAX;
     const char *indent = "";

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Asked for and told; or an event made up, for the sake of the columns. */
+/* Whether latencies were requested and recorded; or the event is a dummy, for the columns. */
 static bool has_latency(const Trace *t) {
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].queued) return true;

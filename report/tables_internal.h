@@ -1,4 +1,4 @@
-/* What tables.c is made of: a table each, `names` as in trace.h. */
+/* tables_internal: one function per table, for tables.c; `names` as in trace.h. */
 #pragma once
 
 #include "report/table.h"
@@ -20,7 +20,7 @@ Table table_operations_by_shape(const Trace *trace, unsigned names); // by PyTor
 Table table_kernels(const Figures *figures, unsigned names);
 Table table_latency(const Figures *figures, unsigned names);
 Table table_copies(const Trace *trace);
-Table table_torch(const Trace *trace); // all columns, by time on the device
+Table table_torch(const Trace *trace); // all columns, by device time
 Table table_operators(const Trace *trace);
 Table table_ranges(const Trace *trace);
 Table table_user_defined(const Trace *trace);

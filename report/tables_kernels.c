@@ -8,7 +8,7 @@
 
 /* ---- kernels ---- */
 
-/* What the kernel served most, and how many others. */
+/* The operation that launched the kernel most, and the number of others. */
 static void say_served(const KernelRow *k, char text[2 * LABEL_BYTES]) {
     const KernelServed *most = k->served;
     for (int64_t i = 1; i < k->served_count; i++)
@@ -26,7 +26,7 @@ static const char *shown_name(const KernelRow *k, unsigned names) {
 
 static void set_shape(Table *table, int column, const KernelShape *k) {
     char grid[64], block[64];
-    if (!k->grid[0]) return; // not told
+    if (!k->grid[0]) return; // unknown
     snprintf(grid, sizeof grid, "%dx%dx%d", k->grid[0], k->grid[1], k->grid[2]);
     snprintf(block, sizeof block, "%dx%dx%d", k->block[0], k->block[1], k->block[2]);
     table_set_text(table, column, grid);
@@ -95,8 +95,8 @@ Table table_kernels(const Figures *f, unsigned names) {
 
 /* ---- latency ---- */
 
-/* How long kernels wait between the host and the device, where CUPTI was asked for it (--profile-latency):
- * from the call to the command buffer, in it, and from its submission to the kernel's start. */
+/* How long kernels wait between the host and the device, if CUPTI recorded it (--profile-latency): from the
+ * call to the command buffer, in it, and from its submission to the kernel's start. */
 Table table_latency(const Figures *f, unsigned names) {
     static const TableColumn columns[] = {{"name", "Kernel", CELL_TEXT},
                                           {"instances", "Instances", CELL_COUNT},
@@ -139,7 +139,7 @@ Table table_latency(const Figures *f, unsigned names) {
 
 /* ---- copies ---- */
 
-/* What copies, or fills, of one kind took on the device, and their calls on the host. */
+/* Time of copies, or fills, of one kind on the device, and of their calls on the host. */
 typedef struct {
     double bytes;
     Series device, host;
@@ -187,7 +187,7 @@ Table table_copies(const Trace *t) {
         Copies *c = &sums[e->kind == TRACE_FILL ? (int)FILL : (int)e->copy.direction][e->copy.host];
         c->bytes += (double)e->copy.bytes;
         series_add(&c->device, (double)trace_length(e));
-        bool cpu = t->run.source == SOURCE_CLOCK; // where it is the call
+        bool cpu = t->run.source == SOURCE_CLOCK; // on the CPU it is the call itself
         if (cpu || e->launch >= 0)
             series_add(&c->host, (double)trace_length(cpu ? e : &t->events[e->launch]));
     }

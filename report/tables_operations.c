@@ -1,4 +1,4 @@
-/* Operations, and the categories and sources of them. */
+/* Tables of operations, their categories and sources. */
 #include "report/tables_internal.h"
 #include "report/torch.h"
 
@@ -10,20 +10,20 @@
 
 /* ---- operations ---- */
 
-/* What one row adds up. Self times of all rows are the whole. */
+/* The sums of one row. Self times of all rows add up to the total. */
 typedef struct {
-    const char *name, *shapes; // the trace's of names
+    const char *name, *shapes; // owned by the trace of names
     double calls, self_cpu, cpu, self_device, device, self_memory, memory;
-    bool on_device; // the device's own row: its time is also that of the operators which launched it
+    bool on_device; // the device's own row: the operators that launched it count its time too
 } OperationSum;
 
 typedef struct {
-    Trace *names; // keeps the rows' names
+    Trace *names; // owns the rows' names
     OperationSum *rows;
     int64_t count, room;
-    double *taken, *taken_below; // (events) bytes of arenas taken for it; with all that is below it
+    double *taken, *taken_below; // (events) bytes allocated by it; including everything below it
     bool torch, by_shape;        // by_shape: a row for each name and shapes
-    bool kernels, full;          // PyTorch's rows of the device's events, and with their full names
+    bool kernels, full;          // PyTorch's rows of device events, with full names
 } Operations;
 
 static OperationSum *row_of(Operations *o, const char *name, const char *shapes) {
@@ -36,8 +36,8 @@ static OperationSum *row_of(Operations *o, const char *name, const char *shapes)
     return &o->rows[o->count++];
 }
 
-/* The row to which a host event counts; false: it has none, and its time is that of what encloses it. Steps,
- * phases and scopes are what lies between operations; but in PyTorch's words each is a row. */
+/* The name of the row for a host event; false: it has none, and its time counts to its parent. Steps, phases
+ * and scopes are time between operations, except that with PyTorch's names each is a row. */
 static bool row_name(const Operations *o, const TraceEvent *e, char name[TORCH_NAME_BYTES]) {
     char label[LABEL_BYTES];
     if (o->torch) return torch_row(e, name);
@@ -51,7 +51,8 @@ static bool row_name(const Operations *o, const TraceEvent *e, char name[TORCH_N
     return true;
 }
 
-/* The event itself, or of a part of PyTorch's operator the primitive of the same operation that began its call. */
+/* The event itself or, for a primitive that is part of a PyTorch operator, the primitive of the same
+ * operation that began the operator's call. */
 static int64_t call_of(const Trace *t, int64_t event) {
     const TraceEvent *e = &t->events[event];
     int64_t call = event;
@@ -60,7 +61,7 @@ static int64_t call_of(const Trace *t, int64_t event) {
     return call;
 }
 
-/* The row of an event, or else of the innermost that has one around it. */
+/* The row of an event, or of its innermost ancestor with a row. */
 static OperationSum *row_around(const Trace *t, int64_t event, Operations *o) {
     char name[TORCH_NAME_BYTES];
     while (event >= 0 && !row_name(o, &t->events[event], name)) event = t->events[event].parent;
@@ -83,7 +84,7 @@ static void sum_event(const Trace *t, int64_t event, Operations *o) {
     row->self_cpu += (double)e->self;
     row->self_device += (double)e->device_self;
     row->self_memory += o->taken[event];
-    /* There a call is no part of its caller's self. */
+    /* in PyTorch, a call does not count to its caller's self time */
     if (e->kind == TRACE_RUNTIME && e->parent >= 0)
         row_around(t, e->parent, o)->self_cpu -= (double)trace_length(e);
 }
@@ -107,7 +108,7 @@ static void sum_events(const Trace *t, Operations *o) {
     }
 }
 
-/* What was taken from arenas for each event. In PyTorch's table what was given back meanwhile is subtracted. */
+/* Sums the memory allocated by each event. In PyTorch's table memory freed meanwhile is subtracted. */
 static void sum_memory(const Trace *t, Operations *o) {
     int64_t held[MEMORY_CLASS_COUNT] = {0};
     bool seen[MEMORY_CLASS_COUNT] = {false};
@@ -140,7 +141,7 @@ static const TableColumn ours[] = {{"name", "Name", CELL_TEXT},
                                    {"self_device_memory_bytes", "Self device memory", CELL_BYTES},
                                    {"calls", "Calls", CELL_COUNT}};
 
-/* The titles, and the order of the two columns of self time on the device, that PyTorch's profiler prints. */
+/* PyTorch's column titles, and its order of the two columns of self device time. */
 static const TableColumn theirs[] = {{"name", "Name", CELL_TEXT},
                                      {"self_cpu_share", "Self CPU %", CELL_SHARE},
                                      {"self_cpu_ns", "Self CPU", CELL_TIME},
@@ -158,7 +159,7 @@ static const TableColumn theirs[] = {{"name", "Name", CELL_TEXT},
                                      {"calls", "# of Calls", CELL_COUNT},
                                      {"shapes", "Input Shapes", CELL_TEXT}};
 
-/* And where there is no GPU. */
+/* The same without a GPU. */
 static const TableColumn theirs_on_cpu[] = {{"name", "Name", CELL_TEXT},
                                             {"self_cpu_share", "Self CPU %", CELL_SHARE},
                                             {"self_cpu_ns", "Self CPU", CELL_TIME},
@@ -170,7 +171,7 @@ static const TableColumn theirs_on_cpu[] = {{"name", "Name", CELL_TEXT},
                                             {"calls", "# of Calls", CELL_COUNT},
                                             {"shapes", "Input Shapes", CELL_TEXT}};
 
-/* Sets a cell of the last row, in whatever column bears the key; none is fine. */
+/* Sets the cell of the last row in the column with this key, if there is one. */
 static void set_keyed(Table *table, const char *key, double value) {
     int column = table_column(table, key);
     if (column >= 0) table_set(table, column, value);
@@ -225,11 +226,11 @@ static void fill_operations(const Trace *t, Operations *o, Table *table) {
             : "Memory: for what the operation was the first to fill, taken while it ran or right before");
 }
 
-/* What a table of operations is to be. */
+/* Variants of a table of operations. */
 typedef struct {
     bool torch, by_shape;
-    bool whole; // with the columns of a device where there is none, but without rows of kernels
-    bool full;  // with kernels' full names
+    bool whole; // with device columns even without a device, but without rows of kernels
+    bool full;  // with full kernel names
 } OperationsView;
 
 static Table make_operations(const Trace *t, OperationsView view) {
@@ -248,7 +249,7 @@ static Table make_operations(const Trace *t, OperationsView view) {
     Table table = !torch      ? TABLE(key, title, ours)
                   : host_only ? TABLE(key, title, theirs_on_cpu)
                               : TABLE(key, title, theirs);
-    if (torch && !by_shape) table.column_count--; // PyTorch has the shapes where it groups by them
+    if (torch && !by_shape) table.column_count--; // PyTorch shows shapes only when it groups by them
     fill_operations(t, &o, &table);
     trace_close(o.names);
     memory_free(o.rows);
@@ -308,7 +309,7 @@ Table table_categories(const Figures *f) {
 
 /* ---- sources ---- */
 
-/* Whether an earlier event is of the same operation, pass and part of it, from the same line. */
+/* Whether the table already has this operation, pass and primitive, from the same line. */
 static bool listed(const Table *table, const char *operation, const char *part, const char *source) {
     for (int64_t row = 0; row < table->rows; row++) {
         const Cell *cells = &table->cells[row * table->column_count];
@@ -331,7 +332,7 @@ Table table_sources(const Trace *t) {
         const TraceEvent *e = &t->events[i];
         char label[LABEL_BYTES];
         if (e->kind != TRACE_PRIMITIVE || !trace_in_step(e) || !e->source || e->source == last) continue;
-        if (e->step != t->run.first_step) break; // every step does the same
+        if (e->step != t->run.first_step) break; // every step is the same
         operation_label(e, label);
         last = e->source;
         if (listed(&table, label, e->name, e->source)) continue;

@@ -1,4 +1,5 @@
-/* Operators with their kernels below them, and ranges: a row for each name, on the host and on the device. */
+/* Tables of operators with their kernels, and of ranges: a row for each name, on the host and on the
+ * device. */
 #include "report/kernel_name.h"
 #include "report/tables_internal.h"
 
@@ -8,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Rows by name, the times of each. A kernel's row has an operator's above it. */
+/* Rows by name, with the times of each. A kernel's row is below an operator's. */
 typedef struct {
-    const char *name; // the trace's or the rows' names'
-    int64_t above;    // row; -1: none
+    const char *name; // owned by the trace or by the rows
+    int64_t above;    // parent row; -1: none
     Phase phase;      // PHASE_COUNT: any
     Stats host, device;
 } TimedRow;
@@ -55,7 +56,7 @@ static void print_row(const Trace *t, const TimedRow *row, const TimedRow *above
     if (in >= 0) table_set_text(table, in, row->phase < PHASE_COUNT ? phase_name(row->phase) : "");
 }
 
-/* The longest first, and below each what has it above. */
+/* Longest first, each followed by the rows below it. */
 static void print_rows(const Trace *t, TimedRows *r, Table *table) {
     Stats *host = row_values_stats(&r->host, r->count), *device = row_values_stats(&r->device, r->count);
     const TimedRow **sorted = memory_array((size_t)r->count + 1, sizeof *sorted);
@@ -102,7 +103,7 @@ Table table_operators(const Trace *t) {
     return table;
 }
 
-/* The user's own, or the others. */
+/* Fills in the user's ranges, or the program's. */
 static void fill_ranges(const Trace *t, bool own, Table *table) {
     TimedRows rows = {.names = trace_open()};
     for (int64_t i = 0; i < t->count; i++) {

@@ -1,4 +1,4 @@
-/* What ranks exchange: beside what it runs, and how fast. */
+/* Tables of communication: its overlap, and its speed. */
 #include "report/tables_internal.h"
 #include "report/collectives.h"
 
@@ -79,7 +79,7 @@ static bool alike(const Collected *a, const Collected *b) {
     return strcmp(a->name, b->name) == 0 && strcmp(a->call, b->call) == 0;
 }
 
-/* A row for each kind, where it first ran. */
+/* A row for each kind, in order of first run. */
 static void add_kinds(Table *table, const Collectives *all, double link) {
     Moved sum = {0};
     for (int64_t i = 0; i < all->count; i++) {

@@ -1,4 +1,4 @@
-/* Where the steps' time goes: devices, kinds of events, phases, and what came of it. */
+/* Tables of where a step's time goes: devices, kinds of events, phases, and validation. */
 #include "report/spans.h"
 #include "report/tables.h"
 #include "report/tables_internal.h"
@@ -17,9 +17,9 @@ static void add_utilization(Table *table, const char *what, double share, const 
     table_set_text(table, 2, of);
 }
 
-/* What the processor counted, as far as it is known, and why not the rest. */
+/* The processor's counters, as far as known, and why the others are unknown. */
 static void note_counters(const TraceRun *r, Table *table) {
-    enum { CYCLES, INSTRUCTIONS, MISSES, BRANCHES, COUNTS }; // as CounterKind
+    enum { CYCLES, INSTRUCTIONS, MISSES, BRANCHES, COUNTS }; // same order as CounterKind
     static const char *const names[COUNTS] = {"cycles", "instructions", "cache misses", "branch misses"};
     char text[256] = "";
     for (int i = 0; i < COUNTS; i++) {
@@ -57,7 +57,7 @@ Table table_device(const Trace *t) {
 
 /* ---- overview ---- */
 
-/* The rows: kinds of events, of which a phase's and the program's own ranges have names of their own. */
+/* The rows: kinds of events; phases and the program's own ranges are separate. */
 enum {
     DATALOADER,
     FORWARD,
@@ -116,7 +116,8 @@ Table table_overview(const Trace *t) {
 
 /* ---- model ---- */
 
-/* Times of each phase, on the host and on the device; `others` is what no phase has. (PHASE_COUNT, steps) */
+/* Times of each phase, on the host and on the device; `others` is time outside phases. (PHASE_COUNT,
+ * steps) */
 typedef struct {
     double *host, *device;
     int64_t steps;
@@ -147,7 +148,7 @@ static void set_times(Table *table, int column, double *times, int64_t steps, do
     TABLE_SET(table, column, s.total, s.mean, s.most, s.least, share_of(s.total, whole));
 }
 
-/* The whole steps, which the phases are parts of. */
+/* The whole steps, of which the phases are parts. */
 static void add_steps(const Trace *t, double *times, Table *table) {
     int64_t count = 0;
     table_add_row(table);
@@ -194,7 +195,7 @@ Table table_model(const Trace *t) {
 
 /* ---- perf ---- */
 
-/* What is known of each of `count` steps: a row; gives the median. `sorted` (count) is room. */
+/* Adds a row with the statistics of `count` steps; returns the median. `sorted` (count) is scratch. */
 static double add_perf(Table *table, const char *name, const double *values, int64_t count, double *sorted) {
     memcpy(sorted, values, (size_t)count * sizeof *sorted);
     Stats s = stats_make(sorted, count);
@@ -210,7 +211,7 @@ static double sum_of(const double *values, int64_t count) {
     return sum;
 }
 
-/* What each step did in a second; its sequences, or with `tokens` its tokens. `rates` (2, count) is room. */
+/* Sequences per second of each step, or with `tokens` tokens per second. `rates` (2, count) is scratch. */
 static void add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t count, double *rates,
                       Table *table) {
     bool own = ms == r->step_ms;
@@ -246,7 +247,7 @@ Table table_perf(const Trace *t) {
         (void)add_perf(&table, "reader cost, ms", r->reader_ms, count, room);
     }
     double middle = add_perf(&table, PERF_STEP, ms, count, room);
-    if (r->seq > 1) add_rates(r, false, ms, count, room, &table); // one token is no sequence yet
+    if (r->seq > 1) add_rates(r, false, ms, count, room, &table); // a single token is not a sequence
     add_rates(r, true, ms, count, room, &table);
     if (own) {
         table_note(

@@ -1,4 +1,4 @@
-/* Work against what the machine can do, and memory. */
+/* Tables of work against the machine's limits, and of memory. */
 #include "report/figures.h"
 #include "report/tables_internal.h"
 
@@ -12,7 +12,7 @@ static const char ABOVE[] = "ERROR: above 100%";
 
 enum { LIMIT = 11, FLAG = 14 }; // columns
 
-/* ns that a row takes at least. */
+/* Minimum ns of a row. */
 typedef struct {
     double measured, sheet;
 } Least;
@@ -21,7 +21,7 @@ static Least least_of(const TraceRun *run, const OperationRow *r) {
     return (Least){limit_ns(&run->measured, r->work, r->calls), limit_ns(&run->sheet, r->work, r->calls)};
 }
 
-/* A row of all recorded steps; `r` is of one. */
+/* A row over all recorded steps; `r` is per step. */
 static void add_work(const Figures *f, const char *call, const char *operation, const char *form,
                      const OperationRow *r, Least least, Table *table) {
     const TraceRun *run = &f->trace->run;
@@ -118,7 +118,7 @@ Table table_memory(const Figures *f) {
     return table;
 }
 
-/* Walks the samples; `held` are the classes after sample i. */
+/* Walks the samples; `held` is the memory of each class after sample i. */
 static int64_t apply(const Trace *t, int64_t i, int64_t held[MEMORY_CLASS_COUNT]) {
     int64_t sum = 0;
     held[t->memory[i].class_] = t->memory[i].bytes;
@@ -126,7 +126,7 @@ static int64_t apply(const Trace *t, int64_t i, int64_t held[MEMORY_CLASS_COUNT]
     return sum;
 }
 
-/* The fullest moment of each part of the first step. */
+/* The peak within each part of the first step. */
 Table table_timeline(const Trace *t) {
     static const TableColumn columns[] = {
         {"until_ns", "Until", CELL_TIME},       {"parameters", "Parameters", CELL_BYTES},

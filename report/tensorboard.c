@@ -20,7 +20,7 @@ struct TensorBoard {
 
 /* ---- records ---- */
 
-/* CRC-32C (Castagnoli, reflected), a bit at a time: records are short. */
+/* CRC-32C (Castagnoli, reflected), bit by bit: records are short. */
 static uint32_t checksum(const uint8_t *bytes, size_t count) {
     const uint32_t polynomial = 0x82F63B78;
     uint32_t crc = ~0u;
@@ -31,7 +31,7 @@ static uint32_t checksum(const uint8_t *bytes, size_t count) {
     return ~crc;
 }
 
-/* As TFRecord stores it: a checksum of what holds checksums would be weak. */
+/* As TFRecord stores it: a plain CRC of data that contains CRCs would be weak. */
 static uint32_t masked(const uint8_t *bytes, size_t count) {
     uint32_t crc = checksum(bytes, count);
     return (crc >> 15 | crc << 17) + 0xA282EAD8;
@@ -47,7 +47,7 @@ typedef struct {
 static Status write_record(TensorBoard *b, const Message *m) {
     uint8_t length[8];
     uint64_t count = m->count;
-    memcpy(length, &count, sizeof length); // little-endian, as all that runs this is
+    memcpy(length, &count, sizeof length); // little-endian, like every supported machine
     uint32_t head = masked(length, sizeof length), tail = masked(m->bytes, m->count);
     bool whole = fwrite(length, sizeof length, 1, b->file) == 1 &&
                  fwrite(&head, sizeof head, 1, b->file) == 1 && fwrite(m->bytes, m->count, 1, b->file) == 1 &&

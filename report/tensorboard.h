@@ -1,4 +1,4 @@
-/* tensorboard: scalars in a file that TensorBoard reads. */
+/* tensorboard: writes scalars to a file for TensorBoard. */
 #pragma once
 
 #include "base/status.h"
@@ -7,13 +7,14 @@
 
 typedef struct TensorBoard TensorBoard;
 
-/* Makes the folder, and in it a file of this run's own; a resumed run's curves go on from those before.
- * `folder` "": nothing is written, and *board is NULL, which the others take. */
+/* Creates the folder, and in it a file for this run; a resumed run continues the earlier curves. `folder` "":
+ * nothing is written, and *board is NULL, which the other functions accept. */
 CHECKED Status tensorboard_open(const char *folder, TensorBoard **board);
 void tensorboard_close(TensorBoard *board);
 
-/* A value of the curve `tag`, "loss/train", at a step. What is not finite is drawn as such. */
+/* Adds a value of the curve `tag`, such as "loss/train", at a step. Values that are not finite are written,
+ * too. */
 CHECKED Status tensorboard_add(TensorBoard *board, const char *tag, int64_t step, double value);
 
-/* What was added can be seen from now on. */
+/* Makes the added values visible to readers. */
 CHECKED Status tensorboard_flush(TensorBoard *board);

@@ -17,6 +17,6 @@ Status text_file_save(TextFile *t, const char *folder, const char *name) {
     Status status = fclose(t->file) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for %s", name);
     if (!status) status = file_write(path, t->text, (int64_t)t->length);
     memory_free(path);
-    free(t->text); // the C library's own
+    free(t->text); // allocated by the C library
     return status;
 }

@@ -1,4 +1,4 @@
-/* text_file: a file that is printed into memory and then written whole. */
+/* text_file: prints a file into memory, then writes it at once. */
 #pragma once
 
 #include "base/status.h"
@@ -13,5 +13,5 @@ typedef struct {
 
 CHECKED Status text_file_open(TextFile *text);
 
-/* Closes it and writes what was printed into `folder` under `name`. */
+/* Closes it and writes its text to `folder` under `name`. */
 CHECKED Status text_file_save(TextFile *text, const char *folder, const char *name);

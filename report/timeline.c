@@ -4,7 +4,7 @@
 #include "report/kernel_name.h"
 #include "report/spans.h"
 
-/* Of events: a page with more is slow, and nobody reads it. */
+/* Maximum events: a page with more is slow and unreadable. */
 enum { EVENTS_MOST = 20000, DEPTH_MOST = 12 };
 
 typedef struct {
@@ -16,7 +16,7 @@ typedef struct {
     Span *spans;
 } Timeline;
 
-/* The last recorded step: the one that is warmest. */
+/* The last recorded step, the one that is warmest. */
 static int64_t last_step(const Trace *t, int64_t *origin) {
     int64_t step = -1;
     for (int64_t i = 0; i < t->count; i++)
@@ -31,7 +31,7 @@ static const char *shown_name(const TraceEvent *e) {
     return e->kind == TRACE_OPERATION && e->call ? e->call : e->name;
 }
 
-/* Names of a trace are the same pointer where they are the same text; a step has a few hundred at most. */
+/* Equal names of a trace are the same pointer; a step has a few hundred at most. */
 static int64_t name_index(Timeline *t, const char *name) {
     for (int64_t i = 0; i < t->name_count; i++)
         if (t->names[i] == name) return i;
@@ -57,7 +57,7 @@ static void write_event(Timeline *t, const TraceEvent *e, int64_t begin, int64_t
     json_write_close(w, ']');
 }
 
-/* Steps, phases, scopes and operations of the main thread, each below what encloses it. */
+/* Steps, phases, scopes and operations of the main thread, each below its parent. */
 static void write_host(Timeline *t) {
     for (int64_t i = 0; i < t->trace->count; i++) {
         const TraceEvent *e = &t->trace->events[i];
@@ -68,7 +68,7 @@ static void write_host(Timeline *t) {
     }
 }
 
-/* What overlaps lies one below the other, streams too. */
+/* Overlapping events, also of different streams, are placed below each other. */
 static void write_placed(Timeline *t, const TraceEvent *e, int64_t begin, int64_t end, Lanes *lanes) {
     int lane = lanes_place(lanes, &begin, end);
     write_event(t, e, begin, end, lane);

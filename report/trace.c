@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names are kept once, in a hash table of open addressing. */
+/* Each name is stored once, in a hash table with open addressing. */
 struct TraceStore {
     char **names;
     size_t name_count, name_room; // a power of two, at most half full
@@ -212,7 +212,7 @@ double trace_traced_tokens(const TraceRun *run, int64_t i) {
 
 /* ---- finishing ---- */
 
-/* By insertion: samples come nearly in order, and those of one moment keep theirs. */
+/* Insertion sort: samples are nearly in order, and simultaneous ones keep their order. */
 static void sort_memory(TraceMemory *memory, int64_t count) {
     for (int64_t i = 1; i < count; i++) {
         const TraceMemory sample = memory[i];
