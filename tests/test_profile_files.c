@@ -6,6 +6,7 @@
 #include "tests/support/program.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SHORT "--profile=1,0,1,2,1 --steps=6 --val-every=0 --sample-every=0"
@@ -225,6 +226,15 @@ static void questions_are_answered(void **state) {
     assert_true(path_exists(inside(*state, "both/gpt2-nano_fused_trace_bs2_seq32.json")));
 }
 
+/* The pages of the tests above: the scripts run, and no text is cut. */
+static void pages_fit_desks_and_phones(void **state) {
+    OWNED char *script = realpath("tests/page", NULL);
+    assert_non_null(script);
+    if (program_run(*state, "command -v node")->code) skip();
+    const Ran *ran = program_run(*state, "node %s made/here/profile.html both/profile.html", script);
+    if (ran->code) fail_msg("%s%s", ran->output, ran->error);
+}
+
 /* The Llama family's needed work, counted by hand: products, 6 for each pair that is turned, 4 for each SwiGLU and
  * 11 for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
 static void a_llamas_work_is_counted(void **state) {
@@ -392,10 +402,11 @@ static void diff_tells_by_its_exit_code(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(train_leaves_its_files),  cmocka_unit_test(trace_is_nested),
-        cmocka_unit_test(trace_of_the_cpu),        cmocka_unit_test(questions_are_answered),
-        cmocka_unit_test(sweeps_leave_every_size), cmocka_unit_test(diff_tells_by_its_exit_code),
-        cmocka_unit_test(generation_is_profiled),  cmocka_unit_test(a_llamas_work_is_counted),
+        cmocka_unit_test(train_leaves_its_files),     cmocka_unit_test(trace_is_nested),
+        cmocka_unit_test(trace_of_the_cpu),           cmocka_unit_test(questions_are_answered),
+        cmocka_unit_test(sweeps_leave_every_size),    cmocka_unit_test(diff_tells_by_its_exit_code),
+        cmocka_unit_test(generation_is_profiled),     cmocka_unit_test(a_llamas_work_is_counted),
+        cmocka_unit_test(pages_fit_desks_and_phones),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -29,6 +29,9 @@ function section(id, title, note, ...children) {
     return made;
 }
 
+/* Times as large as on a desk are the texts in drawings on a phone (style.css), and so what is left free for them. */
+const letters = matchMedia('(max-width: 760px)').matches ? 20 / 12 : 1;
+
 const color = category => `var(--${CATEGORIES.includes(category) ? category : 'other'})`;
 const sum = (list, of) => list.reduce((total, item) => total + of(item), 0);
 const safe = (a, b) => b > 0 ? a / b : 0;
@@ -38,6 +41,12 @@ function digits(value, count = 3) {
     if (value === 0) return '0';
     const whole = Math.floor(Math.log10(Math.abs(value))) + 1;
     return value.toFixed(Math.max(0, Math.min(6, count - whole)));
+}
+
+/* Of what is counted: a mean over steps may be broken. */
+function count(value) {
+    const whole = Math.round(value);
+    return Math.abs(value - whole) < 1e-6 ? String(whole) : digits(value);
 }
 
 function scaled(value, unit, step = 1000) {

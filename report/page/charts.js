@@ -4,7 +4,7 @@ function drawPhases() {
     const used =
         CATEGORIES.filter(c => paths.some(p => p.phases.some(f => f.categories.some(k => k.category === c))));
     const most = Math.max(...paths.map(path => sum(path.phases, phase => phase.ns)), 1e-9);
-    const left = 150, right = 110, width = 1100, scale = (width - left - right) / most, height = 22;
+    const left = 150 * letters, right = 130 * letters, width = 1100, scale = (width - left - right) / most, height = 22;
     const chart = node(
         'svg', {viewBox: `0 0 ${width} 10`, role: 'img', 'aria-label': 'the step by phase and category'});
     let y = 6;
@@ -59,7 +59,7 @@ function drawPhases() {
 /* ---- roofline: Williams, Waterman, Patterson 2009 ---- */
 
 function drawRoofline() {
-    const peaks = limits(), width = 1100, height = 420, left = 76, bottom = 44, top = 14;
+    const peaks = limits(), width = 1100, height = 420, left = 76 * letters, bottom = 44 * letters, top = 14 * letters;
     const points = paths.flatMap(
         (path, which) =>
             path.operations.filter(o => o.flops > 0 && o.least_bytes > 0 && o.ns > 0)
@@ -79,7 +79,7 @@ function drawRoofline() {
             node('text', {
                 class: 'soft',
                 x: X(10 ** e),
-                y: height - bottom + 18,
+                y: height - bottom + 18 * letters,
                 'text-anchor': e === high ? 'end' : 'middle'
             },
                  String(10 ** e)));
@@ -95,7 +95,7 @@ function drawRoofline() {
                          d: `M${X(start)},${Y(start * roof.rate)} L${X(Math.max(start, bend))},${Y(peaks.flops)} L${
                              X(10 ** high)},${Y(peaks.flops)}`
                      }),
-                     node('text', {x: left + 8, y: top + 14 + 16 * i}, `${roof.name}: ${scaled(roof.rate, 'B/s')}`));
+                     node('text', {x: left + 8, y: top + (14 + 16 * i) * letters}, `${roof.name}: ${scaled(roof.rate, 'B/s')}`));
     }
     chart.append(node('text', {x: X(10 ** high) - 4, y: Y(peaks.flops) - 24, 'text-anchor': 'end'},
                       `${scaled(peaks.flops, 'FLOP/s')} ${peaks.whose}`),

@@ -102,13 +102,13 @@ function treeRows(body, o, total, widest) {
         {class: 'bar', style: `width:${(120 * ns / widest).toFixed(1)}px;background:${color(category)}`});
     const cells = [
         `${o.place} (${o.form})`, bar(o.ns, o.category), time(o.ns), percent(safe(o.ns, total)),
-        digits(o.calls), digits(o.launches), scaled(safe(1e9 * o.flops, o.ns), 'FLOP/s'),
+        count(o.calls), count(o.launches), scaled(safe(1e9 * o.flops, o.ns), 'FLOP/s'),
         scaled(safe(1e9 * o.least_bytes, o.ns), 'B/s'), percent(o.share_of_limit), o.source
     ];
     const inner = o.inside.map(
         p => node('tr', {hidden: ''},
                   ...['    ' + p.name, bar(p.ns, p.category), time(p.ns), percent(safe(p.ns, total)),
-                      digits(p.calls), digits(p.launches), '', '', '', '']
+                      count(p.calls), count(p.launches), '', '', '', '']
                       .map((cell, i) => node('td', {
                                class: i === 0 ? 'text' : null,
                                style: i === 0   ? 'padding-left:30px'
@@ -152,7 +152,7 @@ function comparisonRow(a, b) {
         both ? cell(safe(a.ns, b.ns), digits(safe(a.ns, b.ns)) + ' ×') : cell(0, '–'),
         both ? cell(a.ns - b.ns, time(a.ns - b.ns)) : cell(0, '–'),
         cell((a ? a.launches : 0) - (b ? b.launches : 0),
-             `${a ? digits(a.launches) : '–'} → ${b ? digits(b.launches) : '–'}`),
+             `${a ? count(a.launches) : '–'} → ${b ? count(b.launches) : '–'}`),
         both ? cell(differenceOf(a), differenceText(a)) : cell(0, '–')
     ];
 }
@@ -180,8 +180,8 @@ const differenceText = o => Number.isFinite(differenceOf(o)) ? differenceOf(o).t
 
 function comparisonBars(pairs) {
     const ns = o => o ? o.ns : 0;
-    const widest = Math.max(...pairs.flatMap(([a, b]) => [ns(a), ns(b)]), 1e-9), left = 230, width = 1100,
-          scale = (width - left - 100) / widest;
+    const widest = Math.max(...pairs.flatMap(([a, b]) => [ns(a), ns(b)]), 1e-9), left = 230 * letters, width = 1100,
+          scale = (width - left - 100 * letters) / widest;
     const chart = node('svg', {viewBox: `0 0 ${width} ${pairs.length * 26 + 6}`});
     pairs.forEach(([a, b], i) => {
         const y = 4 + 26 * i, one = a || b;
@@ -194,7 +194,7 @@ function comparisonBars(pairs) {
             width: Math.max(1, o.ns * scale),
             fill: color(o.category),
             'fill-opacity': which ? 1 : 0.45,
-            ...withTip(`${paths[which].label}: ${time(o.ns)}, ${digits(o.launches)} launches`)
+            ...withTip(`${paths[which].label}: ${time(o.ns)}, ${count(o.launches)} launches`)
         })));
         if (a && b)
             chart.append(node('text', {class: 'soft', x: left + Math.max(a.ns, b.ns) * scale + 8, y: y + 14},
@@ -220,7 +220,7 @@ function drawKernels() {
                      },
                            k.place, k.category, cell(of(k, 'ns'), time(of(k, 'ns'))),
                            cell(safe(of(k, 'ns'), total), percent(safe(of(k, 'ns'), total))),
-                           cell(of(k, 'calls'), digits(of(k, 'calls'))),
+                           cell(of(k, 'calls'), count(of(k, 'calls'))),
                            cell(safe(of(k, 'ns'), of(k, 'calls')), time(safe(of(k, 'ns'), of(k, 'calls')))),
                            ...passes.map(pass => cell(k[pass].ns, k[pass].ns ? time(k[pass].ns) : ''))]);
         const heads = [
@@ -237,7 +237,7 @@ function drawKernels() {
 function drawMemory() {
     const most = Math.max(...paths.map(p => p.memory.peak_bytes));
     if (!most) return;
-    const width = 1100, left = 150, scale = (width - left - 120) / most,
+    const width = 1100, left = 150 * letters, scale = (width - left - 120 * letters) / most,
           chart = node('svg', {viewBox: `0 0 ${width} ${paths.length * 34}`});
     const shades = {
         parameters: 'matrix',

@@ -66,7 +66,7 @@ function timelineView(timeline, canvas) {
         const pen = canvas.getContext('2d');
         pen.scale(ratio, ratio);
         pen.font = '11px system-ui, "DejaVu Sans", sans-serif';
-        const ticks = 8, step = (state.to - state.from) / ticks;
+        const ticks = Math.max(1, Math.min(8, Math.floor((width - left) / 80))), step = (state.to - state.from) / ticks;
         for (let i = 0; i <= ticks; i++) {
             const x = left + i * (width - left) / ticks;
             pen.fillStyle = paint('line');
