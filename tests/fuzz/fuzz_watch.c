@@ -65,6 +65,8 @@ static void read_watch(const uint8_t *data, size_t size) {
     wires_share(data + 1, size - 1, l.count * CONNECTIONS, data[0] & 2);
     watch(&l);
     exchange(&l.base);
+    fails(pulse_open(&l)); // the thread hears what is left, and parts
+    pulse_close(&l, OK);
     fails(l.verdict);
 }
 
