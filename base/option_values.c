@@ -19,13 +19,18 @@ static void *field_of(const OptionSet *set, int index) {
 
 static Status expect_integer(const Option *option) {
     if (option->most == INT64_MAX)
-        return fail(ERROR_USAGE, "expected a whole number of at least %" PRId64, option->least);
+        return fail(ERROR_USAGE, "expected a whole number of at least %" PRId64 "%s%s", option->least,
+                    option->word ? ", or " : "", option->word ? option->word : "");
     return fail(ERROR_USAGE, "expected a whole number from %" PRId64 " to %" PRId64, option->least,
                 option->most);
 }
 
 /* Digits with or without a sign, ended by `end`. strtoll alone would accept leading blanks. */
 static Status parse_integer(const Option *option, const char *text, size_t length, int64_t *value) {
+    if (option->word && strcmp(text, option->word) == 0) {
+        *value = option->least - 1;
+        return OK;
+    }
     size_t sign = length && (text[0] == '-' || text[0] == '+') ? 1 : 0;
     if (length == sign || strspn(text + sign, "0123456789") < length - sign) return expect_integer(option);
     errno = 0;

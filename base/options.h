@@ -40,6 +40,7 @@ typedef struct {
     double low, high;
     bool above, below;
     bool command_line_only; // not a key of a --config file
+    const char *word;       // OPTION_INTEGER: a text that stands for least - 1; or NULL
     bool written;           // OPTION_TEXT: a file that the program writes
     bool several;           // OPTION_TEXT: each value counts; they are joined by OPTION_SEPARATOR
     bool travels;           // saved with the results and restored by options_read_travelling

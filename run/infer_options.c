@@ -4,6 +4,10 @@
 #include "run/session.h"
 #include "base/files.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
 enum { SIZE_MOST = 1 << 24, RUNS_MOST = 1000000 };
 
 #define AT(member) .field = offsetof(InferOptions, member)
@@ -12,7 +16,8 @@ static const Option first[] = {
     HEADING("Model"),
     MODEL_ROW,
     TOKENIZER_ROW,
-    {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random"},
+    {COUNT("seed", 0, INT64_MAX, seed), .word = "random",
+     .doc = "seed of everything random; random draws one and names it"},
     COMPUTE_ROWS,
     {CHOICE("weights", "float|int8|int4", weights),
      .doc = "of the blocks' matrices; with int4 the head has int8: fewer bytes to read, less exact"},
@@ -100,6 +105,16 @@ Status infer_options_check_outputs(const OptionSet *set) {
     return OK;
 }
 
+/* --seed=random: one that is short enough to be typed. */
+static Status draw_seed(InferOptions *o) {
+    uint32_t seed;
+    if (o->seed >= 0) return OK;
+    if (getentropy(&seed, sizeof seed) != 0) return fail(ERROR_INTERNAL, "the system has no random numbers");
+    o->seed = seed;
+    if (!o->quiet) fprintf(stderr, "--seed=%" PRId64 "\n", o->seed);
+    return OK;
+}
+
 Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done) {
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
@@ -108,5 +123,5 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
     profiling_options_resolve(set, &options->profiling);
-    return OK;
+    return draw_seed(options);
 }

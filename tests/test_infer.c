@@ -278,9 +278,35 @@ static void test_logits(void **state) {
     assert_int_equal((unsigned char)ran->output[0], likeliest);
 }
 
+/* The first of several answers is the one that would be alone; --seed=random says which seed repeats it. */
+static void several_answers(void **state) {
+    char alone[1 << 12], again[1 << 12], seed[64];
+    const char *command = "infer " MODEL "--prompt='one token' --tokens=30 --temperature=2 -q";
+    snprintf(alone, sizeof alone, "[1]\n%s[2]\n", program_succeeds(*state, "%s", command)->output);
+    const Ran *ran = program_succeeds(*state, "%s --n=3", command);
+    if (strncmp(ran->output, alone, strlen(alone)) != 0) fail_msg("%s\nnot:\n%s", ran->output, alone);
+    const char *second = ran->output + strlen(alone), *third = strstr(second, "[3]\n");
+    assert_non_null(third);
+    assert_int_not_equal(strncmp(second, alone + 4, 20), 0);
+    assert_int_not_equal(strncmp(second, third + 4, 20), 0);
+    program_refuses(*state, ERROR_USAGE, "--n has no effect without a --temperature above 0",
+                    "%s --n=2 --temperature=0", command);
+    program_refuses(*state, ERROR_USAGE, "--n has no effect without --prompt", "infer " MODEL "--n=2");
+
+    command = "infer " MODEL "--prompt='one token' --tokens=30";
+    ran = program_succeeds(*state, "%s --seed=random", command);
+    assert_int_equal(sscanf(ran->error, "%63[-=a-z0-9]", seed), 1);
+    expect_text(seed, "--seed=");
+    snprintf(again, sizeof again, "%s", ran->output);
+    assert_string_equal(program_succeeds(*state, "%s %s", command, seed)->output, again);
+    program_refuses(*state, ERROR_USAGE, "a whole number of at least 0, or random", "%s --seed=Random",
+                    command);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile),
+        cmocka_unit_test(several_answers),
         cmocka_unit_test(test_run_folder),
         cmocka_unit_test(test_tamed_names),
         cmocka_unit_test(test_sweep),

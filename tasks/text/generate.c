@@ -68,12 +68,31 @@ static void print_speed(const TextInfer *own, const TextStats *stats) {
             own->no_cache ? ", without a cache" : "");
 }
 
+/* Each answer has random numbers of its own; the first is what it is without the others. */
+static Status write_answers(Job *job, TextOptions *options) {
+    const bool quiet = job->options->quiet;
+    const int64_t count = job->own->answers;
+    TextStats stats = {0};
+    for (int64_t i = 0; i < count; i++) {
+        options->sampler.sequence = (uint64_t)i;
+        if (count > 1) printf("[%" PRId64 "]\n", i + 1);
+        if (!quiet) TRY(print_text(NULL, options->prompt, options->prompt_length));
+        TRY(write_on(job, options, &stats));
+        if (!i && stats.left_out)
+            fprintf(stderr,
+                    "PROMPT CUT: of its %" PRId64 " tokens only the last %" PRId64
+                    " were read, which is the context\n",
+                    stats.left_out + stats.prompt_tokens, stats.prompt_tokens);
+        if (!quiet) print_speed(job->own, &stats);
+    }
+    return OK;
+}
+
 /* The window is --context, or else the prompt and the tokens asked for. */
 static Status run(Job *job) {
     const InferOptions *o = job->options;
     const TextInfer *own = job->own;
     OWNED char *prompt = NULL;
-    TextStats stats;
     TextOptions options = {.tokens = own->tokens, .stop = own->stop, .sampler = text_sampler(o, job->set)};
     int64_t window = own->context;
     TRY(text_check_model(job->session, o, job->set, "prompt"));
@@ -81,15 +100,7 @@ static Status run(Job *job) {
     options.prompt = prompt;
     if (!window) TRY(stream_text_window(job->session->tokenizer, &options, &job->session->config, &window));
     TRY(prepare(job, window));
-    if (!o->quiet) TRY(print_text(NULL, prompt, options.prompt_length));
-    TRY(write_on(job, &options, &stats));
-    if (stats.left_out)
-        fprintf(stderr,
-                "PROMPT CUT: of its %" PRId64 " tokens only the last %" PRId64
-                " were read, which is the context\n",
-                stats.left_out + stats.prompt_tokens, stats.prompt_tokens);
-    if (!o->quiet) print_speed(own, &stats);
-    return OK;
+    return write_answers(job, &options);
 }
 
 static void job_close(Job *job) {

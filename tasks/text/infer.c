@@ -13,6 +13,7 @@ static const Option rows[] = {
     {TEXT("prompt", "TEXT", prompt), .doc = "text to continue; - reads it from standard input"},
     {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens",
      .default_text = "256; in an answer any", .doc = "most tokens to generate"},
+    {COUNT("n", 1, SIZE_MOST, answers), .doc = "answers to --prompt, each under its number"},
     {NUMBER("temperature", 0, 1000, sampler.temperature),
      .doc = "of sampling; 0 always takes the likeliest token"},
     {COUNT("top-k", 0, 1 << 28, sampler.top_k), .doc = "sample from the k likeliest tokens; 0: from all"},
@@ -38,6 +39,7 @@ static const Option rows[] = {
 
 static const TextInfer defaults = {.prompt = "",
                                    .tokens = 256,
+                                   .answers = 1,
                                    .sampler = {.temperature = 0.8, .top_p = 0.95, .repeat_penalty = 1},
                                    .stop = "",
                                    .eval = "",

@@ -9,6 +9,7 @@
 typedef struct {
     const char *prompt; // "-": standard input
     int64_t tokens;     // to generate at most
+    int64_t answers;    // to the prompt
     SamplerOptions sampler;
     int64_t context;    // tokens of a text that are kept at once; 0: as many as it needs
     const char *stop;   // generation ends before this text

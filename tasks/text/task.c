@@ -14,13 +14,15 @@ static Status make(const FeedOptions *o, const void *source, const LoaderOptions
 static Status check_generation(const InferOptions *o, const OptionSet *set) {
     const TextInfer *own = options_values(set, &text_infer);
     TRY(text_check_sampling(set));
+    TRY(option_needs(set, "n", own->sampler.temperature > 0, "a --temperature above 0"));
+    TRY(options_exclude(set, "n", "profile"));
     TRY(option_needs(set, "compare", *o->profiling.window, "--profile"));
     return *o->profiling.window ? text_profile_check(&o->profiling, own->tokens) : OK;
 }
 
 static const Command commands[] = {
     {.asker = "prompt",
-     .reads = TEXT_SAMPLING " tokens context stop no-cache compare profile",
+     .reads = TEXT_SAMPLING " tokens n context stop no-cache compare profile",
      .check = check_generation,
      .run = generate_text},
     {.asker = "eval", .reads = "field json batch seq", .run = evaluate_text},
