@@ -5,6 +5,7 @@
 #include "kernels/guard.h"
 #include "run/batches.h"
 #include "run/compare_run.h"
+#include "run/fit.h"
 #include "run/output_folder.h"
 #include "run/profiling.h"
 #include "run/profiling_sweep.h"
@@ -29,6 +30,7 @@ typedef struct {
     Feed feed;
     Batches batches;
     Trainer trainer;
+    size_t bytes[FORM_COUNT]; // that each form needs, where both are compared
     Report report;
     Profiling *profiling;
     const char *suffix; // of the profile's files, in a sweep
@@ -66,7 +68,7 @@ static Status open_trainer(Run *run) {
     TRY(trainer_open(t, &run->session, run->world.comm));
     t->ctx.check = o->check;
     t->apart = *o->hash_trace;
-    t->model.recompute = o->recompute;
+    if (o->recompute != RECOMPUTE_AUTO) t->model.recompute = o->recompute;
     t->model.parameters.narrow_moments = o->moments == MOMENTS_BF16;
     t->batch = o->batch;
     t->seq = o->seq;
@@ -263,11 +265,11 @@ static Status train(Run *run) {
                 run->skips, run->skips == 1 ? "" : "s");
 }
 
-static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
+static Status compare(Run *run) {
     const TrainOptions *o = &run->options;
     const CompareOptions options = {.session = &run->session,
                                     .peaks = &run->report.peaks,
-                                    .bytes = bytes,
+                                    .bytes = run->bytes,
                                     .learning_rate = o->lr,
                                     .fetch = batches_train_at,
                                     .source = &run->batches,
@@ -287,11 +289,23 @@ static Status prepare(Run *run) {
     return output_folder_rehearse(&run->output, &run->session);
 }
 
-static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {
-    Trainer *t = &run->trainer;
+static Status open_all(Run *run) {
     TRY(open_trainer(run));
-    TRY(open_observers(run));
-    TRY(run->options.compare ? compare_run_measure(t, run->session.fuses, bytes) : trainer_measure(t, NULL));
+    return open_observers(run);
+}
+
+static Status measure(void *user) {
+    Run *run = user;
+    Trainer *t = &run->trainer;
+    return run->options.compare ? compare_run_measure(t, run->session.fuses, run->bytes)
+                                : trainer_measure(t, NULL);
+}
+
+static Status set_up(Run *run) {
+    Trainer *t = &run->trainer;
+    if (run->options.recompute == RECOMPUTE_AUTO) TRY(fit_choose(t, measure, run));
+    TRY(measure(run));
+    TRY(fit_advise(t, measure, run, stderr));
     t->model.parameters.whole = run->options.compare;
     return trainer_allocate(t);
 }
@@ -305,12 +319,12 @@ static Status check_start(Run *run) {
 
 static Status run_once(Run *run) {
     World *w = &run->world;
-    size_t bytes[FORM_COUNT];
     TRY(world_agree(w, prepare(run)));
     TRY(world_connect(w, &run->options, run->session.device));
     TRY(peaks_link(w->comm, run->options.compute.peaks && *run->options.profiling.window,
                    &run->report.peaks));
-    TRY(world_agree(w, set_up(run, bytes)));
+    TRY(world_agree(w, open_all(run)));
+    TRY(world_agree(w, set_up(run)));
     /* After the plan, so that batches too large for memory are not pinned first. */
     TRY(feed_open(&run->options, &run->set, &run->session, w, &run->feed));
     run->batches =
@@ -321,7 +335,7 @@ static Status run_once(Run *run) {
     TRY(output_folder_write_options(&run->output)); // replaces the first run's options once this run can
                                                     // continue
     TRY(start_report(run));
-    TRY(run->options.compare ? compare(run, bytes) : train(run));
+    TRY(run->options.compare ? compare(run) : train(run));
     TRY(trainer_unshare(&run->trainer));
     return world_part(w);
 }

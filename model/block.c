@@ -40,7 +40,7 @@ static Affine memory_rows(const Affine *packed) {
 
 /* Inference keeps nothing beyond the block; training saves what is not recomputed. */
 static ArenaKind saved_unless(const Walk *w, Recompute recomputed) {
-    return w->ctx->training && w->pass->recompute < recomputed ? ARENA_SAVED : ARENA_SCRATCH;
+    return w->ctx->training && block_recompute(w->pass, w->layer) < recomputed ? ARENA_SAVED : ARENA_SCRATCH;
 }
 
 static ArenaKind saved(const Walk *w) {
@@ -268,7 +268,7 @@ static Status feed_forward(Walk *w, Tensor u) {
 
 /* Recomputes the hidden activations. */
 static Status hidden_again(Walk *w, LinearForward *expand, ResidualAdd *contract) {
-    if (w->pass->recompute != RECOMPUTE_HIDDEN) return OK;
+    if (block_recompute(w->pass, w->layer) != RECOMPUTE_HIDDEN) return OK;
     expand->pre = expand->y = none;
     TRY(linear(w, "mlp.expand", expand->x, ARENA_SCRATCH, expand));
     contract->linear.x = expand->y;
@@ -283,7 +283,7 @@ static Status feed_forward_back(Walk *w, LinearBackward du) {
     TRY(hidden_again(w, &expand, &contract));
     TRY(linear_take_gradient(w->ctx, &expand, &dexpand));
     TRY(add_back(w, "mlp.contract", &w->p->contract, &contract, dexpand));
-    du.lasts = !activation_gated(expand.activation) && w->pass->recompute == RECOMPUTE_NONE;
+    du.lasts = !activation_gated(expand.activation) && block_recompute(w->pass, w->layer) == RECOMPUTE_NONE;
     return linear_back(w, "mlp.expand", &w->p->expand, &expand, dexpand, du);
 }
 
@@ -364,8 +364,9 @@ Status block_forward(Ctx *ctx, const BlockPass *pass, int64_t layer, const Block
     return branch_forward(&w, feed_forward_of(&w));
 }
 
-Status block_backward(Ctx *ctx, const BlockPass *pass, const BlockParameters *p, Block *b, BlockGradient *g) {
-    Walk w = {.ctx = ctx, .pass = pass, .config = pass->config, .p = p, .b = b, .g = g};
+Status block_backward(Ctx *ctx, const BlockPass *pass, int64_t layer, const BlockParameters *p, Block *b,
+                      BlockGradient *g) {
+    Walk w = {.ctx = ctx, .pass = pass, .config = pass->config, .p = p, .b = b, .layer = layer, .g = g};
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark start = arena_mark(scratch);
     TRY(take(ctx, ARENA_SCRATCH, "d branch", b->x.x.dtype, b->x.x.shape, &w.inside));

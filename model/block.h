@@ -20,6 +20,7 @@ typedef enum {
     RECOMPUTE_HIDDEN, // hidden activations of the feed-forward layers, by one product: almost half of the
                       // saved memory
     RECOMPUTE_BLOCKS, // everything inside a block, by running it again from its inputs
+    RECOMPUTE_AUTO,   // an option alone: run/fit.h chooses one of the others
 } Recompute;
 
 /* Places that draw dropout masks: the instance of a Dropout is SITES * layer + site. */
@@ -49,6 +50,7 @@ typedef struct {
     Tensor map;         // (B, heads, T): receives the attention of that row in the last block; may be empty
     Tensor frequencies; // (D/2) of the dtype wide_dtype: rotary positions; else empty
     Recompute recompute;
+    int64_t spared;    // the lowest `spared` blocks recompute one kind less: hidden for blocks, none for hidden
     Dropout dropout;   // of embedding, branches and probabilities; off outside training
     double depth;      // stochastic-depth rate of the last layer, 0 in the first; off outside training
     DeviceBatch batch; // blocks read its lengths, starts, memory and source_lengths
@@ -79,6 +81,12 @@ typedef struct {
     bool memory_written; // a layer above has written it, so this one adds to it
 } BlockGradient;
 
+/* What block `layer` of the stack recomputes. The blocks that recompute more lie above the others, because a
+ * block that runs again needs the pending addition below, which kernels/residual keeps from there on. */
+static inline Recompute block_recompute(const BlockPass *pass, int64_t layer) {
+    return pass->recompute && layer < pass->spared ? pass->recompute - 1 : pass->recompute;
+}
+
 /* The number of layers that queries, keys and values count as: linear.h. */
 int block_qkv_parts(const Config *config);
 
@@ -90,8 +98,8 @@ CHECKED Status block_forward(Ctx *ctx, const BlockPass *pass, int64_t layer,
                              const BlockParameters *parameters, Residual *x, Block *block);
 
 /* Replaces the gradient of the block's output by that of its input. */
-CHECKED Status block_backward(Ctx *ctx, const BlockPass *pass, const BlockParameters *parameters,
-                              Block *block, BlockGradient *gradient);
+CHECKED Status block_backward(Ctx *ctx, const BlockPass *pass, int64_t layer,
+                              const BlockParameters *parameters, Block *block, BlockGradient *gradient);
 
 /* Keys and values for cross attention, (B, S, 2*kv), from the encoder's output. */
 CHECKED Status block_memory(Ctx *ctx, const Config *config, const BlockParameters *parameters, Tensor memory,

@@ -113,7 +113,7 @@ static Status run_block(Ctx *ctx, Stack *s, int64_t layer, Residual *x) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ctx->layer = (int)(pass->first_layer + layer);
     x->first = pass->first && layer == pass->layers - 1;
-    TRY(residual_begin_block(ctx, x, ctx->training && pass->recompute == RECOMPUTE_BLOCKS));
+    TRY(residual_begin_block(ctx, x, ctx->training && block_recompute(pass, layer) == RECOMPUTE_BLOCKS));
     ArenaMark mark = arena_mark(scratch);
     TRY(shards_enter(ctx, s->all, block_group(s, layer)));
     scope_begin_part(ctx, s->layer_names[layer]);
@@ -158,7 +158,7 @@ static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormF
 static Status run_block_again(Ctx *ctx, Stack *s, int64_t layer) {
     Block *block = &s->blocks[layer];
     Residual x = block->x;
-    if (s->pass.recompute != RECOMPUTE_BLOCKS) return OK;
+    if (block_recompute(&s->pass, layer) != RECOMPUTE_BLOCKS) return OK;
     x.again = true;
     scope_begin_part(ctx, s->layer_names[layer]);
     TRY(block_forward(ctx, &s->pass, layer, &s->parameters->blocks[layer], &x, block));
@@ -172,7 +172,7 @@ static Status block_back(Ctx *ctx, Stack *s, int64_t layer, BlockGradient *g) {
     ctx->layer = (int)(s->pass.first_layer + layer);
     TRY(run_block_again(ctx, s, layer));
     scope_begin_part(ctx, s->layer_names[layer]);
-    TRY(block_backward(ctx, &s->pass, &s->parameters->blocks[layer], &s->blocks[layer], g));
+    TRY(block_backward(ctx, &s->pass, layer, &s->parameters->blocks[layer], &s->blocks[layer], g));
     scope_end(ctx);
     arena_release(scratch, mark);
     ctx->layer = -1;

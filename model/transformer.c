@@ -85,6 +85,7 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
 /* Copies settings that the caller may have changed since the last pass. */
 static void set_up(const Ctx *ctx, const Transformer *model, Stack *stack) {
     stack->pass.recompute = model->recompute;
+    stack->pass.spared = model->spared;
     stack->pass.dropout = ctx->training ? model->dropout : (Dropout){0};
     stack->pass.depth = ctx->training ? model->depth : 0;
 }

@@ -16,6 +16,7 @@ typedef struct {
     Parameters parameters;
     PositionTables positions;
     Recompute recompute;
+    int64_t spared;  // the lowest blocks recompute less: model/block.h
     Dropout dropout; // in training; all zero: none
     double depth;    // stochastic-depth rate, with dropout's seed and draw (model/stack.h); 0: none
     bool all_rows;   // compute all hidden states, even if the head reads only the class token's

@@ -56,6 +56,13 @@ Status plan_measure(Ctx *ctx, Rehearsal rehearse, void *program, size_t *bytes) 
     return status;
 }
 
+void plan_forget(Ctx *ctx) {
+    for (int i = 0; i < ARENA_COUNT; i++) {
+        Arena before = begin_plan(&ctx->arenas[i], ctx->check);
+        arena_close(&before);
+    }
+}
+
 size_t plan_bytes(const Ctx *ctx) {
     size_t bytes = 0;
     for (int i = 0; i < ARENA_COUNT; i++) bytes += ctx->arenas[i].peak;

@@ -21,6 +21,9 @@ CHECKED Status plan_measure(Ctx *ctx, Rehearsal rehearse, void *program, size_t 
  * have that much memory left; the message names the largest arena. */
 CHECKED Status plan_allocate(Ctx *ctx);
 
+/* Forgets the peaks of all rehearsals so far. Before plan_allocate. */
+void plan_forget(Ctx *ctx);
+
 /* Bytes of all arenas at their peaks. */
 size_t plan_bytes(const Ctx *ctx);
 

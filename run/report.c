@@ -65,6 +65,15 @@ static void print_forms(const Trainer *t) {
     printf("\n");
 }
 
+static void print_recomputation(const Transformer *m) {
+    const char *const kinds[] = {"nothing", "hidden activations", "everything"};
+    printf("  %-18s %s in each block", "recomputed", kinds[m->recompute]);
+    if (m->spared)
+        printf(", %s in the lowest %" PRId64 " of %" PRId64, kinds[m->recompute - 1], m->spared,
+               m->config.layers);
+    printf("\n");
+}
+
 static void print_configuration(const Report *r, const Session *s, const Trainer *t, const Feed *feed) {
     const Config *c = &s->config;
     printf("configuration\n");
@@ -84,6 +93,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
            s->dtype == BF16 && !s->bf16_fast ? " (slow: products in fp32 are faster on this processor)" : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
+    if (t->model.recompute) print_recomputation(&t->model);
     printf("  %-18s ", "data");
     feed->batches->print(feed->source, s);
     if (t->comm)

@@ -56,8 +56,8 @@ static const Option table[] = {
      .doc = "delay each batch by N us, to mimic a slow loader"},
 
     COMPUTE_ROWS,
-    {CHOICE("recompute", "none|hidden|blocks", recompute), .bare = "hidden",
-     .doc = "recompute activations, to save memory", .travels = true},
+    {CHOICE("recompute", "none|hidden|blocks|auto", recompute), .bare = "hidden",
+     .doc = "recompute activations, to save memory; auto: as few as fit", .travels = true},
 
     HEADING("Many GPUs"),
     {COUNT("gpus", 0, 1024, gpus), .doc = "train on N GPUs of this host; 0 for all of them"},

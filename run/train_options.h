@@ -22,7 +22,7 @@ typedef struct {
     int64_t workers;             // threads that load data
     int64_t reader_delay;        // us
     ComputeOptions compute;
-    Recompute recompute; // in the backward pass
+    Recompute recompute; // in the backward pass, or RECOMPUTE_AUTO
     int64_t batch, seq;  // of a micro-batch: rows, tokens per row (0: the context)
     int64_t accum;       // micro-batches per step
     int64_t steps;       // of the whole run, including steps before a resume

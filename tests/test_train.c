@@ -242,6 +242,8 @@ static void test_recompute(void **state) {
     expect_equal_run(*state, "recompute.jsonl");
     program_succeeds(*state, "train " RUN "--lr=1e-2 --recompute=blocks --log=blocks.jsonl -q");
     expect_equal_run(*state, "blocks.jsonl");
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --recompute=auto --log=auto.jsonl -q");
+    expect_equal_run(*state, "auto.jsonl");
 }
 
 static void test_check(void **state) {
