@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "base/cores.h"
 #include "base/memory.h"
-#include "run/infer_benchmark.h"
+#include "run/infer_compare.h"
 #include "run/profiling_sweep.h"
 #include "run/signals.h"
 #include "tasks/task.h"
@@ -85,16 +85,11 @@ static Status profile_traced(Run *run, const BenchmarkSize *size, const char *su
 static Status profile_timed(Run *run, const BenchmarkSize *size) {
     Inference *in = &run->inference;
     const InferOptions *o = &run->options;
-    for (int form = o->compare ? FORM_NAIVE : FORM_FUSED; form <= FORM_FUSED; form++) {
-        BenchmarkResult what = {.label = o->compare ? form_name((Form)form) : "",
-                                .batch = size->batch,
-                                .seq = size->seq,
-                                .repeats = o->repeats};
-        in->ctx.fuses = form == FORM_NAIVE ? 0 : run->session.fuses;
-        TRY(infer_benchmark_measure(in, size->tokens, o->warmup_runs, &what, &run->report,
-                                    o->quiet ? NULL : stdout));
-    }
-    return OK;
+    FILE *file = o->quiet ? NULL : stdout;
+    const BenchmarkResult what = {.label = "", .batch = size->batch, .seq = size->seq, .repeats = o->repeats};
+    if (o->compare)
+        return infer_compare(in, &run->session, size, o->warmup_runs, o->repeats, &run->report, file);
+    return infer_benchmark_measure(in, size->tokens, o->warmup_runs, &what, &run->report, file);
 }
 
 /* Prepares memory, weights and an input for passes of at most that size. */

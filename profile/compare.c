@@ -145,18 +145,21 @@ void compare_print(const Comparison *c, FILE *file) {
     for (int pass = 0; pass < PASS_COUNT; pass++) {
         char name[64];
         snprintf(name, sizeof name, "%s (sum)", pass == PASS_UPDATE ? "optimizer" : pass_name((Pass)pass));
-        print_total(name, pass_ms(figures_of(c, FORM_NAIVE), (Pass)pass),
-                    pass_ms(figures_of(c, FORM_FUSED), (Pass)pass), file);
+        const double ms = pass_ms(figures_of(c, FORM_NAIVE), (Pass)pass);
+        if (ms > 0) print_total(name, ms, pass_ms(figures_of(c, FORM_FUSED), (Pass)pass), file);
     }
-    fprintf(file, "%-49s | %9.3f %27s| %9.3f %27s| %6.2f\n", "whole step, timed with nothing else on",
-            naive->step.median, "", fused->step.median, "", c->pairs.median);
+    char whole[64];
+    snprintf(whole, sizeof whole, "whole %s, timed with nothing else on", c->what);
+    fprintf(file, "%-49s | %9.3f %27s| %9.3f %27s| %6.2f\n", whole, naive->step.median, "",
+            fused->step.median, "", c->pairs.median);
     fprintf(file, "  its ratio is the median of %lld pairs: %.2f to %.2f (95%% interval)\n",
             (long long)c->rounds, c->pairs.low, c->pairs.high);
-    fprintf(file, "  spread of the whole step: naive %.3f to %.3f ms, fused %.3f to %.3f ms\n",
+    fprintf(file, "  spread of the whole %s: naive %.3f to %.3f ms, fused %.3f to %.3f ms\n", c->what,
             naive->step.least, naive->step.most, fused->step.least, fused->step.most);
-    fprintf(file, "peak memory: naive %.1f MiB, fused %.1f MiB (%.2f times)\n",
-            (double)naive->peak_bytes / 1048576, (double)fused->peak_bytes / 1048576,
-            ratio((double)naive->peak_bytes, (double)fused->peak_bytes));
+    if (naive->peak_bytes)
+        fprintf(file, "peak memory: naive %.1f MiB, fused %.1f MiB (%.2f times)\n",
+                (double)naive->peak_bytes / 1048576, (double)fused->peak_bytes / 1048576,
+                ratio((double)naive->peak_bytes, (double)fused->peak_bytes));
     fprintf(file, "calls: kernels and library calls; limits measured here: %s\n",
             limits_text(&c->peaks).text);
     if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);

@@ -28,12 +28,13 @@ void timed_operations_print(const TimedOperations *timed, FILE *file);
 /* One path's measurements. */
 typedef struct {
     TimedOperations operations;
-    Stats step; // ms of the whole step in rounds without timing per operation
-    size_t peak_bytes;
+    Stats step;        // ms of the whole step in rounds without timing per operation
+    size_t peak_bytes; // 0: not known
 } PathTimes;
 
 typedef struct {
-    char device[128], library[96], dtype[8], model[128];
+    const char *what; // "step" or "pass"
+    const char *device, *library, *dtype, *model;
     int64_t batch, seq, rounds;
     Peaks peaks;
     PairsRatio pairs;    // per round: the naive step's time over the fused one's

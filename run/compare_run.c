@@ -218,11 +218,15 @@ static Status run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList 
 /* ---- the report ---- */
 
 static Comparison describe(const Trainer *t, const CompareOptions *o) {
-    Comparison c = {.batch = t->batch, .seq = t->seq, .rounds = COMPARE_ROUNDS, .peaks = *o->peaks};
-    snprintf(c.device, sizeof c.device, "%s", o->session->device->name);
-    snprintf(c.library, sizeof c.library, "%s", o->session->device->library);
-    snprintf(c.dtype, sizeof c.dtype, "%s", session_dtype_name(o->session));
-    snprintf(c.model, sizeof c.model, "%s", session_model_name(o->session));
+    Comparison c = {.what = "step",
+                    .batch = t->batch,
+                    .seq = t->seq,
+                    .rounds = COMPARE_ROUNDS,
+                    .peaks = *o->peaks,
+                    .device = o->session->device->name,
+                    .library = o->session->device->library,
+                    .dtype = session_dtype_name(o->session),
+                    .model = session_model_name(o->session)};
     for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = o->bytes[form];
     return c;
 }

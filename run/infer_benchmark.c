@@ -121,12 +121,18 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
         fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %6s\n", p->batch,
                 p->seq, *p->label ? p->label : "-", p->ms.median, p->ms.least, p->ms.most,
                 tokens_per_second(p), rate * (tera ? 1e-12 : 1e-9), share);
+        if (p->pairs.median > 0)
+            fprintf(file, "%14s fused is %.2f times as fast (95%% interval %.2f to %.2f)\n", "",
+                    p->pairs.median, p->pairs.low, p->pairs.high);
         if (p->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(p->cores_waited).text);
     }
 }
 
 /* Writes an operation, or with `inside` a primitive of it. */
-static void write_row(JsonWriter *w, const OperationRow *r, const InsideRow *inside) {
+static void write_row(JsonWriter *w, const BenchmarkResult *p, const OperationRow *r,
+                      const InsideRow *inside) {
+    const Difference *d =
+        inside ? NULL : difference_find(p->differences, p->difference_count, r->call, r->operation, r->pass);
     json_write_line(w, 6, true);
     json_write_open(w, '{');
     json_member_text(w, "place", r->call);
@@ -140,15 +146,17 @@ static void write_row(JsonWriter *w, const OperationRow *r, const InsideRow *ins
     json_member_number(w, "launches", inside ? inside->launches : r->launches);
     json_member_number(w, "flops", inside ? 0 : r->work.flops);
     json_member_number(w, "least_bytes", inside ? 0 : r->work.bytes);
+    if (d) json_member_number(w, "difference", d->difference);
     json_write_close(w, '}');
 }
 
-static void write_operations(JsonWriter *w, const Figures *f) {
+static void write_operations(JsonWriter *w, const BenchmarkResult *p) {
+    const Figures *f = &p->operations.figures;
     json_member_open(w, "operations", '[');
     for (int64_t i = 0; i < f->row_count; i++) {
-        write_row(w, &f->rows[i], NULL);
+        write_row(w, p, &f->rows[i], NULL);
         for (int64_t k = 0; k < f->rows[i].inside_count; k++)
-            if (f->rows[i].inside[k].primitive) write_row(w, &f->rows[i], &f->rows[i].inside[k]);
+            if (f->rows[i].inside[k].primitive) write_row(w, p, &f->rows[i], &f->rows[i].inside[k]);
     }
     json_write_close(w, ']');
 }
@@ -166,7 +174,12 @@ static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
     json_member_number(w, "tokens_per_s", tokens_per_second(p));
     json_member_number(w, "flops", p->work.flops);
     json_member_number(w, "least_bytes", p->work.bytes);
-    write_operations(w, &p->operations.figures);
+    if (p->pairs.median > 0) {
+        json_member_number(w, "ratio", p->pairs.median);
+        json_member_number(w, "ratio_low", p->pairs.low);
+        json_member_number(w, "ratio_high", p->pairs.high);
+    }
+    write_operations(w, p);
     json_write_close(w, '}');
 }
 
@@ -191,7 +204,10 @@ Status infer_benchmark_write(const Benchmark *report, const Device *device, cons
 }
 
 void infer_benchmark_free(Benchmark *report) {
-    for (int i = 0; i < report->count; i++) timed_operations_free(&report->profiles[i].operations);
+    for (int i = 0; i < report->count; i++) {
+        timed_operations_free(&report->profiles[i].operations);
+        memory_free(report->profiles[i].differences);
+    }
     memory_free(report->profiles);
     *report = (Benchmark){0};
 }

@@ -7,12 +7,16 @@
 
 /* One size in one form. The time of the pass and those of the operations are measured separately. */
 typedef struct {
-    const char *label; // "naive", "fused", or "" for the setting of --fused
+    const char *label; // of infer_compare "naive" or "fused"; else ""
     int64_t batch, seq, repeats;
     Stats ms;            // of the whole pass, including logits, until the device is done
     double cores_waited; // see cores.h
     Work work;
     TimedOperations operations;
+    /* Of "fused": the time of "naive" over its own, and the differences between their outputs. */
+    PairsRatio pairs;
+    Difference *differences;
+    int difference_count;
 } BenchmarkResult;
 
 typedef struct {

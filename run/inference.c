@@ -81,7 +81,7 @@ static Status rehearse(Ctx *ctx, void *program) {
 }
 
 Status inference_start(Inference *in, const Session *session, bool compare, int64_t seed) {
-    return runner_start(&(Runner){session, &in->ctx, &in->model, rehearse, in, compare, seed});
+    return runner_start(&(Runner){session, &in->ctx, &in->model, rehearse, in, compare, seed, in->bytes});
 }
 
 static Status upload(Inference *in, Tensor t, const int32_t *values, int64_t batch, int64_t seq) {

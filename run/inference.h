@@ -17,15 +17,16 @@ typedef struct {
     Transformer model;
     Generator generator;
     InferenceUse use;
-    Dtype logits_dtype;     // for INFERENCE_LOGITS: the computation's, or F32
-    int64_t batch, seq;     // of the largest pass; not for INFERENCE_GENERATE
-    Tensor tokens, targets; // (batch, seq) i32, device memory
-    Tensor pictures;        // (batch, height, width, channels) u8, instead of tokens; then seq is 1
-    int64_t input_bytes;    // of the largest input
-    bool mapped;            // for pictures: model.map receives the class token's attention
-    Tensor logits;          // (batch, seq, padded vocab) of the last inference_logits
-    Work work;              // of the last pass
-    Replay replay;          // the pass as a graph
+    Dtype logits_dtype;       // for INFERENCE_LOGITS: the computation's, or F32
+    int64_t batch, seq;       // of the largest pass; not for INFERENCE_GENERATE
+    Tensor tokens, targets;   // (batch, seq) i32, device memory
+    Tensor pictures;          // (batch, height, width, channels) u8, instead of tokens; then seq is 1
+    int64_t input_bytes;      // of the largest input
+    bool mapped;              // for pictures: model.map receives the class token's attention
+    Tensor logits;            // (batch, seq, padded vocab) of the last inference_logits
+    size_t bytes[FORM_COUNT]; // of memory, by form; naive: 0 unless inference_start compares
+    Work work;                // of the last pass
+    Replay replay;            // the pass as a graph
 } Inference;
 
 /* `cached` is for generation with a KV cache. Then set use, batch, seq, ... and call inference_start. Close

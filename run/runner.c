@@ -11,17 +11,17 @@ Status runner_open(const Session *s, Ctx *ctx, Transformer *model) {
     return OK;
 }
 
-static Status measure(const Runner *r, uint32_t fuses) {
+static Status measure(const Runner *r, Form form, uint32_t fuses) {
     const uint32_t wanted = r->ctx->fuses;
     r->ctx->fuses = fuses;
-    Status status = plan_measure(r->ctx, r->take, r->program, NULL);
+    Status status = plan_measure(r->ctx, r->take, r->program, r->bytes ? &r->bytes[form] : NULL);
     r->ctx->fuses = wanted;
     return status;
 }
 
 Status runner_start(const Runner *r) {
-    if (r->compare) TRY(measure(r, 0));
-    TRY(measure(r, r->ctx->fuses));
+    if (r->compare) TRY(measure(r, FORM_NAIVE, 0));
+    TRY(measure(r, FORM_FUSED, r->ctx->fuses));
     TRY(plan_allocate(r->ctx));
     TRY(r->take(r->ctx, r->program));
     return session_load(r->session, r->ctx, &r->model->parameters, (uint64_t)r->seed);

@@ -15,8 +15,9 @@ typedef struct {
     Transformer *model;
     Rehearsal take; // takes permanent memory; with ctx->measuring it also runs the largest passes
     void *program;
-    bool compare; // memory for the naive forms, too
-    int64_t seed; // for new weights
+    bool compare;  // memory for the naive forms, too
+    int64_t seed;  // for new weights
+    size_t *bytes; // (FORM_COUNT) gets the memory of each form that was measured; or NULL
 } Runner;
 
 /* Measures, allocates and takes; then loads the weights of the model's folder, or initializes new ones. */

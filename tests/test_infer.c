@@ -93,6 +93,34 @@ static void test_sweep(void **state) {
     json_decref(root);
 }
 
+/* Naive and fused stand side by side, with the ratio of their passes and the differences of their outputs. */
+static void test_compare(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, "infer " MODEL "--batch=2 --compare --repeats=6 --warmup-runs=1 "
+                                 "--peaks=0 --json=both.json");
+    expect_text(ran->output, "naive ms");
+    expect_text(ran->output, "whole pass, timed with nothing else on");
+    expect_text(ran->output, "its ratio is the median of 6 pairs");
+    expect_text(ran->output, "peak memory: naive ");
+    expect_text(ran->output, "95% interval");
+    assert_null(strstr(ran->output, "optimizer"));
+    json_t *root = json_load_file(inside(*state, "both.json"), 0, NULL), *row;
+    const json_t *profiles = json_object_get(root, "profiles"), *fused = json_array_get(profiles, 1);
+    assert_int_equal(json_array_size(profiles), 2);
+    assert_null(json_object_get(json_array_get(profiles, 0), "ratio"));
+    assert_true(number(fused, "ratio_low") <= number(fused, "ratio"));
+    assert_true(number(fused, "ratio") <= number(fused, "ratio_high"));
+    int differing = 0;
+    size_t i;
+    json_array_foreach(json_object_get(fused, "operations"), i, row) {
+        if (!json_object_get(row, "difference")) continue;
+        assert_true(number(row, "difference") < 1e-4); // of fp32
+        differing += number(row, "difference") > 0;
+    }
+    assert_true(differing > 0);
+    json_decref(root);
+}
+
 /* ---- generation ---- */
 
 /* A cache changes the order of no sum that decides here, also where the text outgrows the context of 32. */
@@ -306,6 +334,7 @@ static void several_answers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_compare),
         cmocka_unit_test(several_answers),
         cmocka_unit_test(test_run_folder),
         cmocka_unit_test(test_tamed_names),

@@ -143,7 +143,7 @@ static Status prepare(Job *job) {
     if (window > s->config.context) window = s->config.context;
     TRY(runner_open(s, &job->ctx, &job->model));
     batch_generator_open(&job->model, o->batch < job->count ? o->batch : job->count, window, &job->generator);
-    return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed});
+    return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed, NULL});
 }
 
 static bool ends_text(const void *context, int32_t token) {

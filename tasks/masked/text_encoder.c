@@ -52,7 +52,7 @@ static Status rehearse(Ctx *ctx, void *program) {
 }
 
 Status text_encoder_start(TextEncoder *e, const Session *session, int64_t seed) {
-    return runner_start(&(Runner){session, &e->ctx, &e->model, rehearse, e, false, seed});
+    return runner_start(&(Runner){session, &e->ctx, &e->model, rehearse, e, false, seed, NULL});
 }
 
 Status text_encoder_run(TextEncoder *e, const int32_t *tokens, const int32_t *lengths, int64_t batch,

@@ -114,7 +114,7 @@ static Status prepare(Job *job) {
         TRY(open_greedy(job, options.source));
     else
         TRY(translator_open(&options, &job->model, &job->translator));
-    return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed});
+    return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed, NULL});
 }
 
 static void judge(void *context, int64_t line, const char *text, int64_t length) {
