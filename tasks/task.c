@@ -15,7 +15,7 @@ static const TaskRow *const rows[] = {
 };
 enum { TASKS = sizeof rows / sizeof *rows, MEMBERS = 16, LIST = 256 };
 
-/* Of all tasks. */
+/* Loops over the commands of all tasks. */
 #define EACH_COMMAND(row, command)                                                                           \
     for (const TaskRow *const *row = rows; row < rows + TASKS; row++)                                        \
         for (const Command *command = (*row)->commands; command && command->asker; command++)
@@ -24,7 +24,7 @@ static bool same(const char *one, const char *other) {
     return strcmp(one, other) == 0;
 }
 
-/* Whether `name` is one of the names between blanks. */
+/* Whether `name` is in the blank-separated list `names`. */
 static bool listed(const char *names, const char *name) {
     size_t length = strlen(name);
     for (const char *at = names; (at = strstr(at, name)) != NULL; at += length)
@@ -39,14 +39,14 @@ typedef struct {
     int count;
 } List;
 
-/* Once. */
+/* Adds a member unless it is in the list. */
 static void add(List *list, const char *member) {
     for (int i = 0; i < list->count; i++)
         if (same(list->members[i], member)) return;
     if (list->count < MEMBERS) list->members[list->count++] = member;
 }
 
-/* "a", "a or b", "a, b or c", each with `mark` before it. */
+/* "a", "a or b", "a, b or c", each preceded by `mark`. */
 static const char *as_list(const List *list, const char *mark, char text[LIST]) {
     size_t used = 0;
     *text = 0;
@@ -86,7 +86,7 @@ static bool looks_at(const TaskRow *row, const char *name) {
     return row->reads && listed(row->reads, name);
 }
 
-/* Whether another task of the same models, whose data is any, looks at the option, too. */
+/* Whether another task of the same models, which accepts any data, reads the option, too. */
 static bool covered(const TaskRow *row, const char *name) {
     bool found = false;
     for (int i = 0; i < TASKS && row->data; i++)
@@ -94,7 +94,7 @@ static bool covered(const TaskRow *row, const char *name) {
     return found;
 }
 
-/* What turns something off that this task has not is no mistake. */
+/* Turning off something that this task does not have is not an error. */
 static Status check_option(const TaskRow *row, const OptionSet *set, const char *name) {
     List readers = {0};
     char text[LIST];
@@ -128,7 +128,7 @@ const char *task_asker(const OptionSet *set) {
     return NULL;
 }
 
-/* Whether what `asker` asks for, of some model, looks at the option. */
+/* Whether the command of `asker`, for some model, reads the option. */
 static bool reads(const char *asker, const Command *otherwise, const char *name) {
     if (!asker) return listed(otherwise->reads, name);
     EACH_COMMAND(row, command) {
@@ -149,7 +149,7 @@ static Status check_askers(const OptionSet *set, const char *asker) {
     return OK;
 }
 
-/* An option of another command than the present one would be ignored in silence. */
+/* An option of another command would be silently ignored, so it is refused. */
 static Status check_read(const OptionSet *set, const char *asker, const Command *otherwise,
                          const char *name) {
     List askers = {0};
@@ -202,7 +202,7 @@ Status task_read_infer(int argc, char **argv, const Command *otherwise, InferOpt
     return o->print_config ? options_print(set) : OK;
 }
 
-/* What the model has no use for, though the asker's command of another has. */
+/* Refuses options that this model does not use, although the same command for another model does. */
 static Status check_models(const OptionSet *set, const Command *command) {
     for (int i = 0; i < set->count; i++) {
         List models = {0};

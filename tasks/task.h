@@ -1,45 +1,46 @@
-/* task: what a model is used for, as one row. A task has a folder here, and a line in tasks.def; what is done
- * with any model stands in run/ and takes from the row what differs. */
+/* task: a use of a model, as one row of a table. A task has a folder here, and a line in tasks.def; code for
+ * every model is in run/ and takes the differences from the row. */
 #pragma once
 
 #include "run/feed.h"
 #include "run/infer_options.h"
 #include "run/trainer.h"
 
-/* What ./infer does where one of its options, the asker, says something. */
+/* A command of ./infer, selected by one of its options, the asker. */
 typedef struct {
-    const char *asker; // "translate"; NULL: what is done where nothing is asked for
-    const char *reads; // the options that it looks at, of those that not every command does, between blanks
-    /* Before anything is opened: refuses contradictions, and fills in what follows from others. NULL: none. */
+    const char *asker; // "translate"; NULL: the default command
+    const char *reads; // the options that it reads, among those that not every command reads, separated by
+                       // blanks
+    /* Called before anything is opened: refuses contradictions, and derives options. NULL: none. */
     Status (*check)(const InferOptions *options, const OptionSet *set);
     Status (*run)(Session *session, const InferOptions *options, const OptionSet *set);
 } Command;
 
-/* What a run writes from time to time, to show what the model has learned. */
+/* Samples that a run writes regularly, to show what the model has learned. */
 typedef struct {
-    /* After how many steps, 0: never; and how many tokens trainer->generator must hold. */
+    /* Sets the interval in steps, 0: never; and the number of tokens that trainer->generator must hold. */
     Status (*plan)(const OptionSet *set, const Session *session, int64_t *every, int64_t *window);
-    /* What the model writes after `step` steps, to be freed. */
+    /* The model's output after `step` steps, which the caller frees. */
     Status (*write)(const OptionSet *set, const Session *session, Trainer *trainer, int64_t step, char **text,
                     int64_t *length);
 } Samples;
 
 typedef struct {
-    Task trains;        // what its models are trained on (model/architectures.h)
+    Task trains;        // the objective of its models (model/architectures.h)
     const char *models; // what they are: "an encoder-decoder"
-    /* Where its models have another task, too: what --data must be for this one, and whether it is that. Else
-     * NULL: it may be any that the other does not take. */
+    /* If its models have another task, too: describes which --data belongs to this task, and tests it. NULL:
+     * any data that the other task does not take. */
     const char *data;
     bool (*takes)(const TrainOptions *options);
     const OptionTable *train, *infer; // its own options of either program, or NULL
-    const char *reads; // other options of ./train that it looks at, of those that not every task does
+    const char *reads; // other options of ./train that it reads, among those that not every task reads
     Status (*check)(const OptionSet *set); // refuses contradictions in its own options of ./train; NULL: none
-    /* Before the model's memory is there: refuses what does not fit, opens sources that a new model's sizes
-     * follow from, and fills in what else does. NULL: none of that. */
+    /* Called before the model's memory is allocated: refuses what does not fit, opens sources that determine
+     * a new model's sizes, and sets other sizes. NULL: nothing to do. */
     Status (*begin)(TrainOptions *options, const OptionSet *set, Session *session, Feed *feed);
     BatchSource batches;
-    const Samples *samples;  // NULL: its models write nothing
-    const Command *commands; // ends with one that has no asker; NULL: none
+    const Samples *samples;  // NULL: its models write no samples
+    const Command *commands; // ends with one without an asker; NULL: none
 } TaskRow;
 
 /* Every row of the table, by its name: task_text, ... */
@@ -50,17 +51,17 @@ typedef struct {
 /* train_options_read with the options of all tasks. */
 CHECKED Status task_read_train(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
 
-/* The task that a model is trained for. ERROR_USAGE where an option was given that only others look at. */
+/* The task that a model is trained for. ERROR_USAGE if an option was given that only others read. */
 CHECKED Status task_find(const Config *config, const TrainOptions *options, const OptionSet *set,
                          const TaskRow **row);
 
-/* The same of ./infer, with what it does unless it is asked for something. */
+/* The same for ./infer, with its default command. */
 CHECKED Status task_read_infer(int argc, char **argv, const Command *otherwise, InferOptions *options,
                                OptionSet *set, bool *done);
 
-/* What is asked for, of a model with this configuration. ERROR_USAGE where it is for other models. */
+/* The requested command, for a model with this configuration. ERROR_USAGE if it is for other models. */
 CHECKED Status task_find_command(const Config *config, const InferOptions *options, const OptionSet *set,
                                  const Command *otherwise, const Command **command);
 
-/* The option that asks for a command; NULL: none was given. */
+/* The option that selects a command; NULL: none was given. */
 const char *task_asker(const OptionSet *set);

@@ -28,8 +28,8 @@ static ChatMessage message_of(ChatRole role, const char *text) {
     return (ChatMessage){role, text, (int64_t)strlen(text)};
 }
 
-/* Renders a question, an answer and, where there are three messages, the last of those. *behind gets where
- * that goes on behind the answer, or -1 where it does not hold that once. */
+/* Renders a question, an answer and, if there are three messages, the last one. *behind is set to the
+ * position after the answer, or -1 unless the rendering contains the answer exactly once. */
 static Status render_answer(const Chat *chat, ChatMessage messages[3], int64_t count,
                             char sentinel[SENTINEL_SIZE], JinjaOutput *output, int64_t *behind) {
     chat_choose_sentinel(messages[2].text, messages[2].length, sentinel);
@@ -50,7 +50,7 @@ static Status end_is_no_token(const char *text, int64_t length) {
                 (int)line, text);
 }
 
-/* The end is the added token that stands behind an answer. Where none does, it is the tokenizer's. */
+/* The end is the added token after an answer. If there is none, it is the tokenizer's. */
 static Status take_end(Chat *chat, const char *text, int64_t length) {
     TokenList ids = {0};
     int32_t last = tokenizer_special(chat->tokenizer, TOKEN_END);
@@ -67,7 +67,7 @@ static Status take_end(Chat *chat, const char *text, int64_t length) {
     return status || chat->ends ? status : end_is_no_token(text, length);
 }
 
-/* A template may refuse to end with an answer: it is asked for another then. */
+/* A template may refuse to end with an answer; then another message follows it. */
 static Status find_end(Chat *chat) {
     ChatMessage messages[3] = {[2] = message_of(ROLE_USER, "b")};
     char sentinel[SENTINEL_SIZE];
@@ -130,7 +130,7 @@ static Status not_printed(void) {
     return fail(ERROR_FORMAT, "the chat template does not print a message once, as it is");
 }
 
-/* Where in the rendering the content of the last message begins: where a sentinel stands in its place. */
+/* Finds the start of the last message's content in the rendering, by a sentinel in its place. */
 static Status find_content(const Chat *chat, ChatMessage *messages, int64_t count, const JinjaOutput *output,
                            int64_t *content) {
     char sentinel[SENTINEL_SIZE];
@@ -146,8 +146,8 @@ static Status find_content(const Chat *chat, ChatMessage *messages, int64_t coun
     return status;
 }
 
-/* Appends the tokens of the text from `from` on, and finds that of the content that begins at `start`, or
- * the space before it: a word's first token may hold that. */
+/* Appends the tokens of the text from `from` on, and finds the first token of the content at `start`, or at
+ * the space before it, because a word's first token may include the space. */
 static Status encode_content(const Chat *chat, const JinjaOutput *whole, int64_t from, int64_t start,
                              TokenList *ids, int64_t *content) {
     const JinjaOutput text = {.text = whole->text + from, .length = whole->length - from};
@@ -175,7 +175,7 @@ Status chat_encode(const Chat *chat, const ChatMessage *messages, int64_t count,
     return status;
 }
 
-/* Drops the tokens from `first` on up to the end of an answer: it is there already. */
+/* Drops the tokens from `first` on up to the end of an answer, which exists already. */
 static void drop_end(const Chat *chat, TokenList *ids, int64_t first, int64_t *content) {
     int64_t end = first;
     while (end < ids->count && ids->ids[end] != chat->end) end++;
@@ -190,7 +190,7 @@ static void drop_end(const Chat *chat, TokenList *ids, int64_t first, int64_t *c
 Status chat_encode_next(const Chat *chat, const ChatMessage *message, bool ended, TokenList *ids,
                         int64_t *content) {
     ChatMessage messages[3] = {[2] = *message};
-    char sentinel[SENTINEL_SIZE]; // in the answer's place
+    char sentinel[SENTINEL_SIZE]; // replaces the answer
     JinjaOutput output = {0};
     int64_t behind, start, first = ids->count;
     Status status = render_answer(chat, messages, 3, sentinel, &output, &behind);

@@ -1,5 +1,5 @@
-/* Which tokens of a conversation are the assistant's: those of what stands, between what asks for an
- * answer and the token that ends it, where another answer would stand. The template's renderings tell. */
+/* Finds the assistant's tokens of a conversation: those that another answer would replace, between the prompt
+ * for an answer and its end token. They are located by comparing renderings of the template. */
 #define _GNU_SOURCE
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
@@ -32,7 +32,7 @@ static Status not_told(int64_t message) {
 
 /* ---- where an answer stands ---- */
 
-/* How many bytes are the same from the beginning on, or from the end, of at most `most`. */
+/* The number of equal bytes at the beginning, or at the end, at most `most`. */
 static int64_t same_bytes(const JinjaOutput *a, const JinjaOutput *b, bool end, int64_t most) {
     int64_t same = 0;
     if (most > a->length) most = a->length;
@@ -43,8 +43,8 @@ static int64_t same_bytes(const JinjaOutput *a, const JinjaOutput *b, bool end, 
     return same;
 }
 
-/* Where an answer to the messages before would begin: behind what asks for one. -1: the template does not
- * say, since the conversation goes on otherwise than it would be asked to. */
+/* Where an answer to the preceding messages would begin: after the prompt for one. -1: unknown, because the
+ * conversation continues differently from the prompt. */
 static int64_t find_asked(const Answers *a, int64_t message) {
     JinjaOutput before = {0};
     Status status = render(a, message, true, &before);
@@ -55,9 +55,9 @@ static int64_t find_asked(const Answers *a, int64_t message) {
     return asked;
 }
 
-/* By a rendering in which a sentinel stands in the answer's place: what that has before and behind it, the
- * conversation has too. Only what is before the content may change with it, if an answer is asked for
- * further in front. */
+/* Locates an answer by a rendering with a sentinel in its place: the text before and after the sentinel is
+ * the same in the conversation. Only text before the content may depend on the answer, if the prompt is
+ * further ahead. */
 static Status place_answer(const Answers *a, int64_t message, const JinjaOutput *marked, int64_t at,
                            int64_t size, int64_t *from, int64_t *to) {
     int64_t behind = marked->length - at - size, before = same_bytes(&a->text, marked, false, at);
@@ -70,7 +70,7 @@ static Status place_answer(const Answers *a, int64_t message, const JinjaOutput 
     return before == at || (told && asked <= before) ? OK : not_told(message);
 }
 
-/* *from is -1 where the template does not print the message. */
+/* *from is -1 if the template does not print the message. */
 static Status find_answer(const Answers *a, int64_t message, int64_t *from, int64_t *to) {
     char sentinel[SENTINEL_SIZE];
     JinjaOutput marked = {0};
@@ -94,7 +94,7 @@ static Status find_answer(const Answers *a, int64_t message, int64_t *from, int6
 
 /* ---- marking ---- */
 
-/* Does the token that ends an answer stand there, but for spaces? */
+/* Whether the end token follows, apart from spaces. */
 static bool ends_at(const Answers *a, int64_t offset) {
     int64_t length;
     const char *end = (const char *)tokenizer_decode(a->chat->tokenizer, a->chat->end, &length);
@@ -103,8 +103,8 @@ static bool ends_at(const Answers *a, int64_t offset) {
            memcmp(a->text.text + offset, end, (size_t)length) == 0;
 }
 
-/* An answer that spells the token that ends one ends there. One that the template does not end is its text
- * alone. */
+/* An answer that spells the end token ends there. If the template does not end an answer, only its text is
+ * marked. */
 static Status mark_answer(const Answers *a, int64_t from, int64_t to) {
     int64_t token, last = a->length;
     bool ended = false;
@@ -130,7 +130,7 @@ static Status mark_answers(const Answers *a) {
     return OK;
 }
 
-/* What the template marks itself, with the tokens that begin or end inside of it. */
+/* Marks the template's own spans, including tokens that begin or end within them. */
 static Status mark_spans(const Answers *a) {
     if (a->text.hidden)
         return fail(ERROR_FORMAT, "the chat template has {%% generation %%} where its place cannot be told");

@@ -12,6 +12,6 @@ typedef struct {
     int64_t count, room;
 } ChatMessages;
 
-/* Reads the object's messages in place of those before. Their texts live as long as the object.
- * ERROR_FORMAT for one that is malformed, and where there are none. */
+/* Reads the object's messages, replacing earlier ones. Their texts live as long as the object. ERROR_FORMAT
+ * if a message is malformed, or there are none. */
 CHECKED Status chat_read_messages(const json_t *object, ChatMessages *messages);

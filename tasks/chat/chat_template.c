@@ -71,8 +71,7 @@ static json_t *token_text(const Tokenizer *t, int32_t id) {
     return bytes ? json_stringn((const char *)bytes, (size_t)length) : NULL;
 }
 
-/* Where a configuration does not speak of them, the tokens of the beginning and the end are those of the
- * vocabulary. */
+/* Unless the configuration names them, the tokens for beginning and end are the vocabulary's. */
 static json_t *find_variables(const Tokenizer *t) {
     const json_t *names = tokenizer_names(t);
     json_t *variables = json_pack("{s:n, s:n}", "tools", "documents"), *value;

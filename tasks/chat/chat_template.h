@@ -1,5 +1,5 @@
-/* chat_template: how a model wants a conversation written: its folder's Jinja template, which is run
- * (tasks/chat/jinja/jinja.h) with the variables that transformers' apply_chat_template gives: messages,
+/* chat_template: a model's format of conversations: its folder's Jinja template, which is run
+ * (tasks/chat/jinja/jinja.h) with the variables of transformers' apply_chat_template: messages,
  * add_generation_prompt, the names of special tokens, and tools and documents, which are none. */
 #pragma once
 
@@ -19,8 +19,8 @@ typedef struct {
 
 typedef struct {
     JinjaTemplate *jinja;
-    json_t *variables; // but for the conversation
-    struct tm now;     // for templates that ask what day it is
+    json_t *variables; // except the conversation
+    struct tm now;     // for templates that ask for the date
 } ChatTemplate;
 
 /* The tokenizer's own template, or the one that `name` names, unless that is "":
@@ -33,11 +33,11 @@ typedef struct {
  * ERROR_USAGE where there is none; ERROR_FORMAT as jinja_compile. */
 CHECKED Status chat_template_open(const Tokenizer *tokenizer, const char *name, ChatTemplate *chat);
 const char *chat_template_named(const char *name); // its source, or NULL
-/* From a template's source. */
+/* Compiles a template's source. */
 CHECKED Status chat_template_compile(const Tokenizer *tokenizer, const char *source, ChatTemplate *chat);
-void chat_template_free(ChatTemplate *chat); // an all-zero one is fine
+void chat_template_free(ChatTemplate *chat); // accepts an all-zero one
 
-/* Renders a conversation; `ask`: and what asks for an answer. ERROR_FORMAT for what the template refuses,
- * or is not supported of it. jinja_output_free ends the output. */
+/* Renders a conversation; with `ask` also the prompt for an answer. ERROR_FORMAT if the template refuses it,
+ * or uses something unsupported. jinja_output_free ends the output. */
 CHECKED Status chat_template_render(const ChatTemplate *chat, const ChatMessage *messages, int64_t count,
                                     bool ask, JinjaOutput *output);

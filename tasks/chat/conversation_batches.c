@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-/* What a maker of batches sorts by. */
+/* The context of sorting. */
 typedef struct {
     const ConversationSource *source;
     int64_t step;
-    bool apart; // a row is a conversation, though they are packed
+    bool apart; // a row is one conversation, even if they are packed
 } Sizes;
 
 /* A conversation's inputs: all its tokens but the last. */
@@ -33,7 +33,7 @@ static uint32_t size_of(const void *context, int64_t row) {
     return (uint32_t)((row_inputs(sizes, row) + sizes->step - 1) / sizes->step);
 }
 
-/* What a maker of batches of conversations keeps. */
+/* The state of a batch maker of conversations. */
 typedef struct {
     LoaderOptions options;
     Sizes sizes;
@@ -50,7 +50,7 @@ static int64_t row_width(const Sizes *sizes, const int64_t *chosen, int64_t coun
     return width < seq ? width : seq;
 }
 
-/* What a row of a batch is filled with. */
+/* Pointers to fill a row of a batch. */
 typedef struct {
     int32_t *inputs, *targets, *starts; // (width)
     int64_t filled, answers;
@@ -95,7 +95,9 @@ static Status make_conversations(void *context, int64_t position, void *memory, 
         lengths[r] = (int32_t)row.filled;
         put_padding(c->sizes.source, T, &row);
         batch->tokens += row.answers;
-        if (members > 1) batch->starts = starts; // else what stands before a token is its own conversation's
+        if (members > 1)
+            batch->starts = starts; // otherwise only tokens of the same conversation precede a
+                                    // token
     }
     memory_free(chosen);
     return OK;
@@ -151,7 +153,7 @@ Status loader_open_conversations(const LoaderOptions *options, const Conversatio
                                  Loader **loader) {
     int64_t bytes;
     *loader = NULL;
-    TRY(loader_check(options, 4, &bytes)); // a row's length is no more than its tokens
+    TRY(loader_check(options, 4, &bytes)); // a row's length is at most its number of tokens
     ConversationBatches *c = memory_allocate(sizeof *c);
     *c = (ConversationBatches){*options, {source, batch_width_step(options->seq), false}, NULL};
     Status status = open_buckets(options, &c->sizes, &c->buckets);

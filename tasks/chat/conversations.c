@@ -7,9 +7,9 @@
 #include "data/tokens.h"
 
 struct ConversationSource {
-    TokenList tokens; // of all conversations, one after the other
+    TokenList tokens; // of all conversations, concatenated
     Bytes answers;
-    int64_t *starts; // (conversations + 1) of each in `tokens`
+    int64_t *starts; // (conversations + 1) offset of each in `tokens`
     int64_t room;
     Packing rows;
     int32_t padding;
@@ -23,7 +23,7 @@ typedef struct {
     ChatMessages messages;
 } Reading;
 
-/* Keeps the conversation from `first` on, if it has a target; a target's input stands before it. */
+/* Keeps the conversation from `first` on if it has a target, whose input precedes it. */
 static void keep(Reading *r, int64_t first) {
     ConversationSource *s = r->source;
     ConversationCounts *c = &s->counts;
@@ -68,7 +68,7 @@ static Status read_files(Reading *r, const char *path) {
                 path, (long long)r->seq);
 }
 
-/* Where they are not packed, each fills its row. */
+/* Without packing, each conversation is a row. */
 static void lay_out(ConversationSource *s, const ConversationOptions *o) {
     int64_t count = s->counts.conversations, *lengths = memory_array((size_t)count, sizeof *lengths);
     for (int64_t i = 0; i < count; i++) lengths[i] = o->packed ? s->starts[i + 1] - s->starts[i] - 1 : o->seq;

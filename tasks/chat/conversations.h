@@ -1,7 +1,7 @@
-/* conversations: what a model learns to answer, from JSON lines as {"messages": [{"role": "user", "content":
- * ...}, ...]} with the roles system, user and assistant. A conversation is its text by the model's template,
- * of which the assistant's tokens, with those that end its answers, are targets. It is a row of its own, or
- * packed with others into a row. */
+/* conversations: training data of conversations, from JSON lines such as {"messages": [{"role": "user",
+ * "content": ...}, ...]} with the roles system, user and assistant. A conversation is rendered by the model's
+ * template; the assistant's tokens, including those that end its answers, are targets. A row is one
+ * conversation, or several packed ones. */
 #pragma once
 
 #include "data/loader.h"
@@ -14,41 +14,40 @@ typedef struct ConversationSource ConversationSource;
 
 typedef struct {
     const char *path;     // a file, a pattern or a folder
-    Tokenizer *tokenizer; // used while opening, never kept
+    Tokenizer *tokenizer; // used only while opening
     const char
-        *template; // as chat_open's name; one that is named becomes the tokenizer's, to be saved with it
-    int64_t seq;   // inputs of a row: of a longer conversation the end is cut off
-    bool packed;   // a row has as many conversations as fit (tasks/chat/packing.h)
+        *template; // like chat_open's name; a named template becomes the tokenizer's, to be saved with it
+    int64_t seq;   // inputs per row: the end of a longer conversation is cut
+    bool packed;   // a row contains as many conversations as fit (tasks/chat/packing.h)
 } ConversationOptions;
 
-/* What was read. */
+/* Statistics of the data. */
 typedef struct {
-    int64_t conversations, cut, left_out; // left out: nothing of the assistant's would be in its row
-    int64_t rows;                         // that they are in
-    int64_t tokens, answers;              // inputs of all; targets
+    int64_t conversations, cut, left_out; // left out: without any target in its row
+    int64_t rows;                         // the rows they are in
+    int64_t tokens, answers;              // inputs of all conversations; targets
 } ConversationCounts;
 
-/* ERROR_FORMAT for a line that is no conversation, or one that the template cannot say; and where none is
- * left. */
+/* ERROR_FORMAT for a line that is not a conversation, or that the template refuses; and if none is left. */
 CHECKED Status conversations_open(const ConversationOptions *options, ConversationSource **source);
-void conversations_close(ConversationSource *source); // NULL is fine
+void conversations_close(ConversationSource *source); // accepts NULL
 
 ConversationCounts conversations_counts(const ConversationSource *source);
 int32_t conversations_padding_token(const ConversationSource *source);
 
-/* A conversation's tokens, of which all but the last are inputs, and for each a byte that tells whether it is
+/* A conversation's tokens, all but the last of which are inputs, and for each a byte that tells whether it is
  * a target. They live as long as the source. */
 const int32_t *conversations_tokens(const ConversationSource *source, int64_t conversation, int64_t *length,
                                     const uint8_t **answers);
 
-/* The conversations of a row, in the order in which they stand in it. */
+/* The conversations of a row, in order. */
 const int64_t *conversations_row(const ConversationSource *source, int64_t row, int64_t *count);
 
-/* Batches of rows of conversations of similar length: put together as those of pairs (tasks/pairs/pairs.h), but
- * with as many rows of their width as batch * seq tokens hold. The source outlives the loader. */
+/* Batches of rows of similar length, grouped as for pairs (tasks/pairs/pairs.h), but with as many rows of
+ * their width as batch * seq tokens allow. The source must outlive the loader. */
 CHECKED Status loader_open_conversations(const LoaderOptions *options, const ConversationSource *source,
                                          Loader **loader);
 
-/* Inputs of one epoch's batches, with their padding; `apart`: as if each conversation were a row. */
+/* Inputs of one epoch's batches, including padding; `apart`: as if each conversation were a row. */
 CHECKED Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, bool apart,
                                     int64_t *tokens);

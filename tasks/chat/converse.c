@@ -16,9 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The window holds what stands before every conversation, with the system message and the mark of a message;
- * then the messages and answers, each pair from the content of the message to that of the next. So the oldest
- * can go without a word of theirs being computed again that stands before them. */
+/* The window contains the beginning of every conversation, with the system message and the start of a
+ * message; then messages and answers, each pair from the message's content to the next one's. So the oldest
+ * pairs can be removed without recomputing anything before them. */
 typedef struct {
     const Session *session;
     const InferOptions *options;
@@ -31,9 +31,9 @@ typedef struct {
     bool asks;          // somebody types
     LineEditor *editor; // of the terminal; NULL: lines are read as they come
     Bytes line;         // the message
-    int64_t *contents;  // (turns) where in the window each message's content begins
+    int64_t *contents;  // (turns) start of each message's content in the window
     int64_t turns, room;
-    bool begun;        // there is a conversation in the window
+    bool begun;        // the window contains a conversation
     bool ended;        // the last answer ended with its end token, which is in the window
     char *system;      // its system message, or ""
     ChatMessage *said; // (said_count) all messages and answers, for /save
@@ -52,8 +52,7 @@ static void forget_oldest(Talk *t) {
     t->turns--;
 }
 
-/* Lets the oldest messages go, down to `least` of them, until `needed` tokens and some for an answer have
- * room. */
+/* Removes the oldest messages, down to `least`, until `needed` tokens and some for an answer fit. */
 static void make_room(Talk *t, int64_t needed, int64_t least) {
     const Generator *g = &t->inference.generator;
     int64_t before = t->turns, wanted = needed + g->window / 4;
@@ -61,7 +60,7 @@ static void make_room(Talk *t, int64_t needed, int64_t least) {
     while (t->turns > least && g->length + wanted > g->window) forget_oldest(t);
     if (before > t->turns)
         fprintf(stderr, "%s(the context of %" PRId64 " tokens is full: the oldest %s gone)\n",
-                least ? "\n" : "", g->window, // an answer that goes on left the cursor behind a word
+                least ? "\n" : "", g->window, // an unfinished answer has left the cursor after a word
                 before - t->turns == 1 ? "message and its answer are" : "messages and their answers are");
 }
 
@@ -70,7 +69,7 @@ static void add_turn(Talk *t, int64_t content) {
     t->contents[t->turns++] = content;
 }
 
-/* The first message, with what stands before it. */
+/* The first message, with the beginning of the conversation. */
 static Status begin(Talk *t, ChatMessage message, TokenList *ids, int64_t *content) {
     const char *system = t->system;
     const ChatMessage both[] = {{ROLE_SYSTEM, system, (int64_t)strlen(system)}, message};
@@ -78,7 +77,8 @@ static Status begin(Talk *t, ChatMessage message, TokenList *ids, int64_t *conte
     return chat_encode(&t->chat, both + !given, 1 + given, true, ids, content);
 }
 
-/* Puts a message into the window; *taken is false where it is too long, even if all before it went: so nothing goes. */
+/* Adds a message to the window; *taken is false if it would not fit even if all earlier ones were removed:
+ * then none is. */
 static Status take_message(Talk *t, TokenList *ids, bool *taken) {
     Generator *g = &t->inference.generator;
     ChatMessage message = {ROLE_USER, (const char *)t->line.bytes, t->line.count};
@@ -93,8 +93,8 @@ static Status take_message(Talk *t, TokenList *ids, bool *taken) {
                 first && *t->system ? "with the system message " : "", ids->count, g->window);
         return OK;
     }
-    if (!first) make_room(t, ids->count + 1, 0);    // and one of the answer
-    int64_t from = first || t->turns ? 0 : content; // what stands before the content is still there
+    if (!first) make_room(t, ids->count + 1, 0);    // and one for the answer
+    int64_t from = first || t->turns ? 0 : content; // the text before the content is still in the window
     add_turn(t, first ? content : g->length + content - from);
     t->begun = true;
     return first ? generator_start(g, ids->ids, ids->count)
@@ -118,14 +118,14 @@ static bool ends_answer(const Talk *t, int32_t token) {
     return token == t->chat.end || end_tokens_hold(&t->session->config.ends, token);
 }
 
-/* Prints what is new of the text. */
+/* Prints the new part of the text. */
 static Status show(const Bytes *text, int64_t *shown) {
     int64_t from = *shown;
     *shown = text->count;
     return print_text(NULL, text->bytes + from, text->count - from);
 }
 
-/* Draws the answer's tokens, and prints their text. */
+/* Samples the answer's tokens, and prints their text. */
 static Status write_answer(Talk *t, Bytes *text) {
     Generator *g = &t->inference.generator;
     int64_t shown = 0;
@@ -201,7 +201,7 @@ static void write_message(JsonWriter *w, ChatRole role, const char *text, int64_
     json_write_close(w, '}');
 }
 
-/* A file that cannot be written does not end the conversation. */
+/* An error of writing the file does not end the conversation. */
 static Status save(Talk *t, const char *rest) {
     JsonWriter w = {0};
     json_write_open(&w, '{');
@@ -221,12 +221,12 @@ static Status save(Talk *t, const char *rest) {
     return OK;
 }
 
-/* Does what the line says, if it is a command: its word, or that, a space and more. */
+/* Executes a line that is a command: its word, optionally followed by a space and an argument. */
 static Status obey(Talk *t, bool *obeyed) {
     static const struct {
         const char *name;
         Status (*obey)(Talk *talk, const char *rest);
-        bool takes; // something behind the word
+        bool takes; // takes an argument
     } commands[] = {{"/help", show_help, false},
                     {"/clear", clear, false},
                     {"/system", set_system, true},
@@ -265,7 +265,8 @@ static bool goes_on(const Bytes *line) {
     return line->count && line->bytes[line->count - 1] == '\\';
 }
 
-/* Reads a message, of several lines if they end in a backslash; false at the end of the input, or at Ctrl-C. */
+/* Reads a message, of several lines if they end in a backslash; false at the end of the input, or at
+ * Ctrl-C. */
 static bool read_message(Talk *t) {
     t->line.count = 0;
     bool there = read_line(t, "> ");

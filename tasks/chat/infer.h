@@ -1,4 +1,4 @@
-/* infer: what ./infer can be told about conversations, and does with them. */
+/* infer: the options and commands of ./infer for conversations. */
 #pragma once
 
 #include "run/infer_options.h"
@@ -13,12 +13,12 @@ typedef struct {
 
 extern const OptionTable chat_infer;
 
-enum { CHAT_WINDOW = 4096 }; // tokens of a conversation, unless --context or the model says otherwise
+enum { CHAT_WINDOW = 4096 }; // tokens of a conversation, unless --context or the model sets another limit
 
-/* --chat: reads messages from standard input, a line each, until it ends, and writes the answers. Ctrl-C ends
- * an answer, and where none is being written, the conversation. */
+/* --chat: reads messages from standard input, one per line, until it ends, and writes the answers. Ctrl-C
+ * ends an answer, or between answers the conversation. */
 CHECKED Status chat_converse(Session *session, const InferOptions *options, const OptionSet *set);
 
 /* --prompts: reads JSON lines, {"prompt": TEXT} or {"messages": [...]}, and writes for each a line {"text",
- * "tokens", "ended"} in their order to standard output. They are run in batches of similar lengths. */
+ * "tokens", "ended"} to standard output, in order. Prompts are run in batches of similar length. */
 CHECKED Status chat_answer_prompts(Session *session, const InferOptions *options, const OptionSet *set);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Items, or rows, in lists by their lengths, or by what is left of them. */
+/* Lists of items by length, or of rows by remaining space. */
 typedef struct {
     int64_t *first, *next; // -1: none
 } Lists;
@@ -32,7 +32,7 @@ static int64_t take(Lists *l, int64_t key) {
     return item;
 }
 
-/* The row of an item, by the number that it is opened with; how many there are is returned. */
+/* Assigns each item to a row, numbered in order of opening; returns the number of rows. */
 static int64_t assign(const int64_t *lengths, int64_t count, int64_t room, int64_t *row_of) {
     Lists items = lists_open(room + 1, count), rows = lists_open(room + 1, count);
     int64_t opened = 0;

@@ -39,7 +39,7 @@ typedef struct {
     int64_t count, room;
     int64_t longest; // tokens of the longest prompt
     Answers *answers;
-    bool said; // that a key was passed over
+    bool said; // the warning about an unknown key was printed
     Ctx ctx;
     Transformer model;
     BatchGenerator generator;
@@ -59,7 +59,7 @@ static Status read_text(Job *job, const json_t *object) {
     return stream_text_prompt(job->session->tokenizer, &text, &job->tokens);
 }
 
-/* What a line asks for and nobody does is said, once. */
+/* Warns, once, about a key that is not supported. */
 static void say_unknown(Job *job, const json_t *object) {
     const char *key;
     json_t *value;
@@ -97,7 +97,7 @@ static int by_length(const void *left, const void *right) {
     return (a->number > b->number) - (a->number < b->number);
 }
 
-/* The shortest first, of as many batches as answers may wait for. */
+/* Sorts by length, shortest first, within the batches that an answer may wait for. */
 static void sort_prompts(Job *job, int64_t first) {
     int64_t stretch = ANSWERS_BATCHES * job->options->batch;
     for (int64_t count; first < job->count; first += count) {
@@ -154,7 +154,7 @@ static bool ends_text(const void *context, int32_t token) {
                        : token == tokenizer_end_of_text(job->session->tokenizer);
 }
 
-/* Every prompt draws by its number: whatever it is in a batch with, it gets the same answer. */
+/* Every prompt samples by its number, so that its answer does not depend on the rest of the batch. */
 static Status open_rows(const Job *job, const Prompt *prompts, int64_t count, BatchRow *rows) {
     for (int64_t i = 0; i < count; i++) {
         SamplerOptions sampling = job->sampling;

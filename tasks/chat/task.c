@@ -1,4 +1,4 @@
-/* The task of conversations: the assistant's next token. */
+/* The task "chat": predicting the assistant's next token. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "run/option_rows.h"
@@ -34,7 +34,7 @@ static const ChatTrain defaults = {""};
 static const OptionTable chat_train = {train_rows, sizeof train_rows / sizeof *train_rows, &defaults,
                                        sizeof defaults};
 
-/* JSON lines, unless a key says that there are texts in them. */
+/* JSON lines, unless a key says that they contain texts. */
 static bool takes(const TrainOptions *o) {
     return path_ends_with(o->data, ".jsonl") && !*o->field;
 }
@@ -101,7 +101,7 @@ static void record(const void *source, JsonWriter *w) {
     json_member_integer(w, "data_tokens_padded", ((const Source *)source)->padded);
 }
 
-/* Of the row's first conversation. */
+/* A sample of the row's first conversation. */
 static Status sample(const void *source, int64_t row, int32_t *out, int64_t *length) {
     const ConversationSource *conversations = ((const Source *)source)->conversations;
     const uint8_t *answers;
@@ -113,7 +113,7 @@ static Status sample(const void *source, int64_t row, int32_t *out, int64_t *len
     return OK;
 }
 
-/* An answer ends by itself, unless --tokens says where. */
+/* An answer ends by itself, unless --tokens limits it. */
 static Status check_conversation(const InferOptions *o, const OptionSet *set) {
     TextInfer *text = options_values(set, &text_infer);
     (void)o;

@@ -29,8 +29,8 @@ typedef struct {
     const MaskedInfer *own;
     bool pooling_given, seq_given;
     TextEncoder encoder;
-    SentenceConfig sentences; // of the model's folder; --pooling wins
-    int64_t most;             // tokens of a line
+    SentenceConfig sentences; // of the model's folder; --pooling overrides it
+    int64_t most;             // tokens per line
     TextLines text;
     int32_t *rows;    // (batch, seq) of one batch
     int32_t *lengths; // (batch)
@@ -66,7 +66,7 @@ static bool mean(const float *hidden, int64_t count, int64_t C, float *out) {
     return isfinite(all);
 }
 
-/* To length 1; as PyTorch's normalize, a vector shorter than 1e-12 not quite. */
+/* Normalizes to length 1; like PyTorch's normalize, a vector shorter than 1e-12 stays shorter. */
 static void normalize(float *vector, int64_t C) {
     double squares = 0;
     for (int64_t c = 0; c < C; c++) squares += (double)vector[c] * (double)vector[c];
@@ -74,12 +74,13 @@ static void normalize(float *vector, int64_t C) {
     for (int64_t c = 0; c < C; c++) vector[c] = (float)((double)vector[c] / length);
 }
 
-/* Embeds entries [first, first + count), as wide as the first of them, which is the longest. */
+/* Embeds entries [first, first + count), padded to the first of them, the longest. */
 static Status embed_batch(Job *job, int64_t first, int64_t count) {
     TextEncoder *e = &job->encoder;
     int64_t T = job->text.sorted[first].count, C = e->model.config.width;
     bool pooled = e->pooled;
-    memset(job->rows, 0, (size_t)(count * T) * sizeof *job->rows); /* what pads is not looked at */
+    memset(job->rows, 0, (size_t)(count * T) * sizeof *job->rows); /* the content of padding does not
+                                                                    * matter */
     for (int64_t row = 0; row < count; row++) {
         const TextLine *entry = &job->text.sorted[first + row];
         memcpy(job->rows + row * T, job->text.tokens.ids + entry->first,
@@ -131,7 +132,7 @@ static void print_result(const Job *job, double seconds) {
         fprintf(stderr, "lines truncated to %" PRId64 " tokens: %" PRId64 "\n", job->most, job->text.cut);
 }
 
-/* What the folder says, unless an option does. */
+/* Uses the folder's settings, unless options override them. */
 static Status read_sentences(Job *job) {
     const InferOptions *o = job->options;
     SentenceConfig *s = &job->sentences;

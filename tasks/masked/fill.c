@@ -1,4 +1,4 @@
-/* ./infer --fill: the tokens that a BERT expects behind each [MASK]. */
+/* ./infer --fill: a BERT's predictions for each [MASK]. */
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "tasks/masked/infer.h"
@@ -28,7 +28,7 @@ typedef struct {
     double likely[SHOWN]; // their probabilities
 } Guess;
 
-/* The text's stretches between the gaps are tokenized each by itself; "[MASK]" in a text would be text. */
+/* The text between the gaps is tokenized separately, because "[MASK]" in plain text is text. */
 static Status read_text(Job *job, const char *text) {
     Tokenizer *t = job->session->tokenizer;
     int32_t mask = tokenizer_special(t, TOKEN_MASK);
@@ -67,7 +67,7 @@ static Status print_token(const Tokenizer *t, int32_t id) {
     return print_text(NULL, bytes, length);
 }
 
-/* In a list on one line: what a terminal would obey, such as a line's end, as in C. */
+/* In a list on one line: control characters are escaped as in C. */
 static void print_candidate(const Tokenizer *t, int32_t id) {
     int64_t length;
     const uint8_t *bytes = tokenizer_decode(t, id, &length);
@@ -79,7 +79,7 @@ static void print_candidate(const Tokenizer *t, int32_t id) {
     memory_free(tame);
 }
 
-/* The likeliest tokens of a gap, the lower id first among equals, and how likely they are. */
+/* The likeliest tokens of a gap, lower id first among equals, with their probabilities. */
 static Status guess(const float *logits, int64_t vocab, Guess *g) {
     int count = 0;
     double sum = 0;
@@ -109,7 +109,7 @@ static Status print_filled(const Job *job, const char *text, Guess *guesses) {
     return fflush(stdout) == 0 ? OK : fail(ERROR_FILE, "cannot write the text to standard output");
 }
 
-/* Below the text, since a terminal shows both. */
+/* Printed below the text; a terminal shows both. */
 static void print_candidates(const Job *job, const Guess *guesses) {
     const int64_t vocab = job->session->config.vocab, shown = vocab < SHOWN ? vocab : SHOWN;
     for (int64_t gap = 0; gap < job->gaps.count; gap++) {

@@ -12,7 +12,7 @@ typedef struct {
     MaskRule rule;
 } Masked;
 
-/* How many of a row's n tokens are hidden. */
+/* How many of a row's n tokens are masked. */
 static int64_t hidden_of(int64_t n) {
     int64_t hidden = llround(MASKED_SHARE * (double)n);
     return hidden < 1 ? 1 : hidden;
@@ -25,12 +25,12 @@ static Status count(void *context, int64_t position, int64_t *targets) {
     return OK;
 }
 
-/* Hides some of the n tokens of row `position`; returns how many. */
+/* Masks some of the n tokens of row `position`; returns how many. */
 static int64_t mask_row(const Masked *m, int64_t position, int64_t n, int32_t *inputs, int32_t *targets) {
     uint64_t seed = m->windows.options.seed, row = (uint64_t)position;
     int64_t hidden = hidden_of(n);
     for (int64_t i = 0; i < hidden; i++) {
-        /* The first of a shuffle of the row's own: none is drawn twice. */
+        /* The beginning of a random permutation for this row, so that no position is drawn twice. */
         int64_t drawn = random_permute(~seed, row, n, i);
         uint64_t index = row * (uint64_t)n + (uint64_t)i;
         double kind = random_uniform(seed, STREAM_MASK_KIND, index);

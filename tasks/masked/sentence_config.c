@@ -8,7 +8,7 @@
 
 enum { FILE_LIMIT = 1 << 20 };
 
-/* *root is NULL where there is no such file. */
+/* *root is NULL if there is no such file. */
 static Status read_file(const char *folder, const char *name, json_t **root) {
     char *path = path_join(folder, name);
     PathKind kind;
@@ -23,7 +23,7 @@ static bool flag(const json_t *root, const char *key) {
     return json_is_true(json_object_get(root, key));
 }
 
-/* Of the modes that it knows one is on. */
+/* One of the known modes must be on. */
 static Status read_pooling(const char *folder, const char *path, SentenceConfig *config) {
     static const char *const others[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
                                          "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"};

@@ -1,4 +1,4 @@
-/* The task of masked tokens: the tokens that stood where others, or a mask, stand now. */
+/* The task "masked": predicting the original tokens behind masks. */
 #include "tasks/masked/infer.h"
 #include "tasks/masked/masked.h"
 #include "tasks/task.h"
@@ -17,8 +17,8 @@ static Status masked_rule(const Session *s, MaskRule *rule) {
                              "--train-tokenizer=N");
 }
 
-/* A tokenizer that cannot mask is reported before any text is read with it, and before a text turns out to
- * need one. */
+/* A tokenizer without a mask is reported before any text is read with it, and before a text turns out to need
+ * one. */
 static Status open_texts(const FeedOptions *o, const char *data, void **source) {
     MaskRule rule;
     TRY(masked_rule(o->session, &rule));

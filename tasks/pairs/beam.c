@@ -8,14 +8,14 @@
 
 enum { WIDTH_MOST = 64 };
 
-/* A hypothesis and one more token. */
+/* A hypothesis extended by one token. */
 typedef struct {
     double log_p; // of both
     int64_t row;
     int32_t token;
 } Candidate;
 
-/* The finished hypothesis of a sentence that scores best, and how many there are. */
+/* The best finished hypothesis of a sentence, and the number of finished ones. */
 typedef struct {
     double best; // its score
     int64_t count, length;
@@ -23,10 +23,10 @@ typedef struct {
 
 struct Beams {
     BeamOptions options;
-    int64_t rows, length; // tokens of each row
+    int64_t rows, length; // tokens per row
     int32_t *tokens;      // (rows, most + 1)
-    int32_t *moved;       // (rows, most + 1): the same, while rows are reordered
-    double *log_p;        // (rows) -inf: the row is not in use
+    int32_t *moved;       // (rows, most + 1): scratch for reordering rows
+    double *log_p;        // (rows) -inf: the row is unused
     Candidate *found;     // (rows, 2 * width): each row's likeliest continuations
     int32_t *best;        // (sentences, most + 1)
     Finished *finished;   // (sentences)
@@ -82,7 +82,7 @@ void beams_start(Beams *b) {
     b->length = 1;
     for (int64_t row = 0; row < b->rows; row++) {
         b->tokens[row * room] = b->options.begin;
-        /* All rows of a sentence are the same: one goes on. */
+        /* All rows of a sentence are equal at first, so only one is used. */
         b->log_p[row] = row % b->options.width == 0 ? 0 : -INFINITY;
     }
     for (int64_t s = 0; s < b->options.sentences; s++) {
@@ -98,7 +98,7 @@ static bool goes_before(const Candidate *a, const Candidate *b) {
     return a->row != b->row ? a->row < b->row : a->token < b->token;
 }
 
-/* Inserts a candidate among the best `most`, which are sorted; returns how many there are. */
+/* Inserts a candidate into the `most` best, which are sorted; returns their number. */
 static int64_t insert(Candidate *sorted, int64_t count, int64_t most, Candidate candidate) {
     if (count == most && !goes_before(&candidate, &sorted[count - 1])) return count;
     int64_t at = count < most ? count : most - 1;
@@ -107,8 +107,8 @@ static int64_t insert(Candidate *sorted, int64_t count, int64_t most, Candidate 
     return count < most ? count + 1 : most;
 }
 
-/* The row's 2 * width likeliest continuations: as many remain when half of them are the end. False where the
- * logits are not finite. */
+/* The row's 2 * width likeliest continuations, so that enough remain if half of them end. False if the logits
+ * are not finite. */
 static bool continue_row(Beams *b, int64_t row, const float *logits) {
     int64_t most = 2 * b->options.width, count = 0, vocab = b->options.vocab;
     Candidate *found = b->found + row * most;
@@ -117,7 +117,7 @@ static bool continue_row(Beams *b, int64_t row, const float *logits) {
     for (int64_t v = 0; v < vocab; v++) sum += exp((double)logits[v] - largest);
     if (!isfinite(sum)) return false;
     double base = b->log_p[row] - largest - log(sum);
-    bool may_end = b->length >= b->options.least; /* the token to come is number `length` */
+    bool may_end = b->length >= b->options.least; /* the next token has number `length` */
     for (int64_t v = 0; v < vocab; v++)
         if (v != b->options.end || may_end)
             count = insert(found, count, most, (Candidate){base + (double)logits[v], row, (int32_t)v});
@@ -130,7 +130,7 @@ static double score_of(const Beams *b, double log_p, int64_t length) {
     return log_p / pow((5 + (double)length) / 6, b->options.penalty);
 }
 
-/* The hypothesis in `row` is finished with `length` tokens after the begin token, an end token among them if
+/* Finishes the hypothesis in `row` with `length` tokens after the begin token, including an end token, if
  * any. */
 static void finish(Beams *b, int64_t sentence, int64_t row, double log_p, int64_t length, bool ended) {
     int64_t room = b->options.most + 1;
@@ -143,7 +143,7 @@ static void finish(Beams *b, int64_t sentence, int64_t row, double log_p, int64_
     memcpy(b->best + sentence * room, b->tokens + row * room + 1, (size_t)f->length * sizeof *b->best);
 }
 
-/* Sorts the sentence's candidates into those that end and those that go on, the likeliest first. */
+/* Separates the sentence's candidates into those that end and those that continue, likeliest first. */
 static void choose(Beams *b, int64_t sentence, int32_t *tokens, int32_t *parents, double *log_p) {
     int64_t width = b->options.width, first = sentence * width, most = 2 * width, count = 0, kept = 0;
     Candidate sorted[2 * WIDTH_MOST];
@@ -174,7 +174,7 @@ static void repeat_end(Beams *b, int64_t sentence, int32_t *tokens, int32_t *par
 
 /* ---- all ---- */
 
-/* Rows become those of their parents, with their new tokens. */
+/* Rows become copies of their parents, extended by their new tokens. */
 static void move_rows(Beams *b, const int32_t *tokens, const int32_t *parents) {
     int64_t room = b->options.most + 1;
     for (int64_t row = 0; row < b->rows; row++) {

@@ -8,7 +8,7 @@
 
 /* ---- words ---- */
 
-/* Text in the making, in memory that suffices for it. */
+/* A text under construction, in sufficient memory. */
 typedef struct {
     char *text;
     int64_t length;
@@ -26,19 +26,19 @@ static bool is_stop(char c) {
     return c == '.' || c == ',';
 }
 
-/* ASCII's punctuation but ' - . and , */
+/* ASCII's punctuation except ' - . and , */
 static bool is_mark(char c) {
     return (c >= '!' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || (c >= ':' && c <= '@') ||
            (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
-/* Takes out "<skipped>" and the entities, and puts a space at either end. */
+/* Removes "<skipped>", replaces entities, and adds a space at either end. */
 static void unescape(const char *text, int64_t length, Line *out) {
     static const char *const entities[][2] = {
         {"<skipped>", ""}, {"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}};
     put(out, " ", 1);
     put(out, text, (size_t)length);
-    for (size_t e = 0; e < sizeof entities / sizeof *entities; e++) { /* one after the other: &amp;lt; is < */
+    for (size_t e = 0; e < sizeof entities / sizeof *entities; e++) { /* in sequence: &amp;lt; becomes < */
         size_t size = strlen(entities[e][0]);
         int64_t kept = 0, end = out->length;
         for (int64_t at = 0; at < end;) {
@@ -55,9 +55,9 @@ static void unescape(const char *text, int64_t length, Line *out) {
     put(out, " ", 1);
 }
 
-/* The four rules of mteval-v13a, each over the whole line: spaces around marks; then around a stop behind
- * what is no digit; then around one before what is no digit; then behind the dash of a digit. A character
- * that one match has taken is not looked at by the next. */
+/* The four rules of mteval-v13a, each applied to the whole line: put spaces around punctuation; around a
+ * period or comma after a non-digit; around one before a non-digit; and after a dash that follows a digit.
+ * Matches of a rule do not overlap. */
 static void apply(int rule, const Line *in, Line *out) {
     out->length = 0;
     for (int64_t i = 0; i < in->length; i++) {
@@ -80,7 +80,7 @@ static void apply(int rule, const Line *in, Line *out) {
     }
 }
 
-/* The bytes of the space at `at`, or 0: ASCII's and Unicode's, as Python's str.split has them. */
+/* The length of the space at `at`, or 0: ASCII's and Unicode's spaces, as in Python's str.split. */
 static int space_at(const char *text, int64_t left) {
     static const char *const wide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\xA8",
                                        "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
@@ -111,9 +111,9 @@ static int64_t split(const Line *line, Word *words) {
     return count;
 }
 
-/* The words of a text, which lie in `memory`: the words, and two lines to make them in. */
+/* The words of a text. `memory` contains the words, and two lines of scratch. */
 static void tokenize(const char *text, int64_t length, void **memory, Word **words, int64_t *count) {
-    /* Each of the four rules puts at most two spaces beside a character. */
+    /* Each of the four rules adds at most two spaces beside a character. */
     int64_t room = 9 * (length + 4);
     *memory = memory_allocate((size_t)(room * (int64_t)(2 + sizeof(Word))));
     *words = *memory;
@@ -140,7 +140,7 @@ static void number_words(const Word *words, int64_t count, const int32_t *known,
     }
 }
 
-/* How many n-grams find an equal one in the reference, each of which serves once: clipped counts. */
+/* Clipped counts: how many n-grams match one in the reference, each of which matches once. */
 static int64_t matches(const int32_t *words, int64_t count, const int32_t *reference, int64_t reference_count,
                        int n, bool *used) {
     int64_t found = 0;
@@ -205,7 +205,7 @@ double bleu_score(const Bleu *bleu) {
     if (bleu->matched[0] == 0) return 0; /* then no longer n-gram matches either */
     for (int order = 1; order <= BLEU_ORDERS; order++) {
         double precision = bleu_precision(bleu, order);
-        if (precision == 0) return 0; /* no sentence has so many words */
+        if (precision == 0) return 0; /* no sentence has that many words */
         sum += log(precision);
     }
     return bleu_brevity(bleu) * exp(sum / BLEU_ORDERS);

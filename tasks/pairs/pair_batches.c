@@ -5,21 +5,21 @@
 
 #include <string.h>
 
-/* What a maker of pair batches keeps. */
+/* The state of a batch maker of pairs. */
 typedef struct {
     LoaderOptions options;
     const PairSource *pairs;
     Buckets *buckets;
 } PairBatches;
 
-/* By the target's length, then by the source's, with their begin or end token. */
+/* Sorts by the target's length, then by the source's, including their begin or end token. */
 static uint32_t size_of(const void *context, int64_t pair) {
     int64_t lengths[2];
     for (int side = 0; side < 2; side++) pairs_sentence(context, side, pair, &lengths[side]);
     return bucket_steps(lengths[1] + 1) * (BUCKET_SIZE_MOST + 1) + bucket_steps(lengths[0] + 1);
 }
 
-/* Tokens of a row as long as the longest of these sentences, with its begin or end token. */
+/* The width of rows for the longest of these sentences, including its begin or end token. */
 static int64_t row_width(const PairBatches *p, int side, const int64_t *chosen, int64_t count) {
     int64_t longest = 0, length;
     for (int64_t row = 0; row < count; row++) {
@@ -33,7 +33,7 @@ static void fill(int32_t *row, int64_t from, int64_t width, int32_t value) {
     for (int64_t i = from; i < width; i++) row[i] = value;
 }
 
-/* A sentence and one token around it: at the end, or before it. Returns how many tokens. */
+/* Writes a sentence with one token at the end, or before it. Returns the number of tokens. */
 static int64_t put_sentence(const int32_t *ids, int64_t length, int32_t before, int32_t after, int32_t *row) {
     int64_t count = 0;
     if (before >= 0) row[count++] = before;

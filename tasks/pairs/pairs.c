@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The sentences of one side, one after another. */
+/* The sentences of one side, concatenated. */
 typedef struct {
     TokenList tokens;
     int64_t *starts; // (count + 1)
@@ -28,7 +28,7 @@ static Status read_special(const Tokenizer *tokenizer, PairTokens *special) {
                              "--train-tokenizer=N");
 }
 
-/* One pair; left out if a side has no token, or too many. */
+/* Reads one pair; skips it if a side has no token, or too many. */
 static Status read_pair(PairSource *pairs, Tokenizer *tokenizer, const Line *lines[2], int64_t most) {
     bool fits = true;
     for (int side = 0; side < 2; side++) {

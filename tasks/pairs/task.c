@@ -1,4 +1,4 @@
-/* The task of pairs: a sentence's translation. */
+/* The task "pairs": translating sentences. */
 #include "base/memory.h"
 #include "tasks/pairs/infer.h"
 #include "tasks/pairs/pairs.h"
@@ -63,7 +63,7 @@ static void record(const void *source, JsonWriter *w) {
     json_member_integer(w, "data_tokens_padded", s->padding.padded);
 }
 
-/* By turns of the source's sentence and of the target's. */
+/* Alternates between source and target sentences. */
 static Status sample(const void *source, int64_t row, int32_t *out, int64_t *length) {
     const int32_t *ids = pairs_sentence(((const Source *)source)->pairs, (int)(row % 2), row, length);
     if (*length > FEED_SAMPLE) *length = FEED_SAMPLE;

@@ -9,7 +9,7 @@ static int64_t padded_vocab(const Translator *t) {
     return config_padded_vocab(&t->model->config);
 }
 
-/* The i32 values of the largest tensor that is filled from the host. */
+/* The number of i32 values of the largest tensor filled from the host. */
 static int64_t most_ids(const Translator *t) {
     const TranslateOptions *o = &t->options;
     int64_t sizes[] = {o->sentences * o->source, t->rows * o->most, t->rows * t->model->config.layers};
@@ -22,7 +22,7 @@ static bool caches(const Translator *t) {
     return t->options.decoding <= DECODING_SELF;
 }
 
-/* Rows of logits that a step over T tokens makes. */
+/* Rows of logits of a step over T tokens. */
 static int64_t logit_rows(const Translator *t, int64_t T) {
     return t->options.decoding == DECODING_ALL ? t->rows * T : t->rows;
 }
@@ -78,13 +78,13 @@ static Tensor i32_view(Tensor t, Shape shape) {
     return tensor_view(t.data, I32, shape);
 }
 
-/* Rows rows[i] of a matrix, in a tensor of its own. */
+/* Gathers rows[i] of a matrix into a tensor of its own. */
 static Status gather(Ctx *ctx, Tensor from, Tensor rows, Tensor to) {
     GatherForward g = {.x = from, .rows = rows, .y = to};
     return gather_forward(ctx, &g, ARENA_SCRATCH);
 }
 
-/* Encodes sources (sentences, S) and gives every row its sentence's output, (rows, S, C). */
+/* Encodes sources (sentences, S) and copies each sentence's output to its rows, (rows, S, C). */
 static Status encode(Ctx *ctx, Translator *t, int64_t S, Tensor *memory) {
     int64_t N = t->options.sentences, C = t->model->config.width;
     Tensor source = i32_view(t->source, shape2(N, S)), lengths = i32_view(t->source_lengths, shape1(N));
@@ -98,8 +98,8 @@ static Status encode(Ctx *ctx, Translator *t, int64_t S, Tensor *memory) {
     return OK;
 }
 
-/* Logits of what comes after tokens (rows, T), which t->tokens holds. Of several positions the last counts,
- * but DECODING_ALL keeps them all. */
+/* Computes the logits after tokens (rows, T), which are in t->tokens. Of several positions only the last is
+ * computed, except with DECODING_ALL. */
 static Status decode(Ctx *ctx, Translator *t, int64_t T, Tensor memory) {
     int64_t C = t->model->config.width;
     Arena *saved = &ctx->arenas[ARENA_SAVED];
@@ -128,7 +128,7 @@ static void swap(Tensor *a, Tensor *b) {
     *b = kept;
 }
 
-/* The cache's rows become those of their parents. */
+/* The cache's rows become copies of their parents. */
 static Status move_cache(Ctx *ctx, Translator *t) {
     int64_t layers = t->model->config.layers, count = layers * t->rows;
     bool moved = false;
@@ -162,7 +162,7 @@ static Status take_all(Ctx *ctx, Translator *t) {
     int64_t source = o->decoding == DECODING_CACHED ? o->source : 0;
     TRY(transformer_take_cache(ctx, t->model, t->rows, o->most, source, &t->cache));
     t->cache_memory = t->cache.memory;
-    if (o->beam == 1) return OK; /* a sentence's one row stays where it is */
+    if (o->beam == 1) return OK; /* with one row per sentence nothing moves */
     TRY(take(ctx, ARENA_CACHE, "cache.spare keys", ctx->dtype, t->cache.k.shape, &t->spare_k));
     return take(ctx, ARENA_CACHE, "cache.spare values", ctx->dtype, t->cache.v.shape, &t->spare_v);
 }
@@ -189,7 +189,7 @@ Status translator_take(Ctx *ctx, Translator *t) {
 
 /* ---- a batch ---- */
 
-/* Sentences that are not there are as long as an end token. Returns the longest's length. */
+/* Missing sentences have the length of an end token. Returns the longest length. */
 static int64_t longest(const Sentence *sentences, int64_t count) {
     int64_t most = 1;
     for (int64_t s = 0; s < count; s++) most = sentences[s].count > most ? sentences[s].count : most;
@@ -198,7 +198,9 @@ static int64_t longest(const Sentence *sentences, int64_t count) {
 
 static Status upload_sources(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count, int64_t S) {
     int64_t N = t->options.sentences;
-    for (int64_t i = 0; i < N * S; i++) t->ids[i] = t->options.end; /* also what pads: it is not looked at */
+    for (int64_t i = 0; i < N * S; i++)
+        t->ids[i] = t->options.end; /* padding included: its content does not
+                                                                     * matter */
     for (int64_t s = 0; s < count; s++)
         memcpy(t->ids + s * S, sentences[s].ids, (size_t)sentences[s].count * sizeof *t->ids);
     TRY(upload(ctx, t->source, t->ids, N * S));
@@ -208,7 +210,7 @@ static Status upload_sources(Ctx *ctx, Translator *t, const Sentence *sentences,
     return upload(ctx, t->repeated, t->next, t->rows);
 }
 
-/* From now on of the rows: each has its sentence's. */
+/* From now on lengths are per row: each row has its sentence's. */
 static Status upload_row_lengths(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count) {
     for (int64_t row = 0; row < t->rows; row++) {
         int64_t s = row / t->options.beam;
@@ -217,7 +219,7 @@ static Status upload_row_lengths(Ctx *ctx, Translator *t, const Sentence *senten
     return upload(ctx, t->source_lengths, t->ids, t->rows);
 }
 
-/* What a step feeds: the last token of each row, or all; returns how many of each. */
+/* Uploads the tokens of a step: the last of each row, or all; returns their number per row. */
 static Status upload_tokens(Ctx *ctx, Translator *t, int64_t *T) {
     int64_t stride, length = beams_length(t->beams), first = caches(t) ? length - 1 : 0;
     const int32_t *rows = beams_rows(t->beams, &stride);
@@ -235,7 +237,7 @@ static Status step(Ctx *ctx, Translator *t) {
     TRY(upload_tokens(ctx, t, &T));
     TRY(decode(ctx, t, T, t->memory));
     int64_t width = padded_vocab(t),
-            apart = logit_rows(t, T) / t->rows; /* of the rows that count, the last */
+            apart = logit_rows(t, T) / t->rows; /* the last of the rows that are computed */
     if (apart == 1) TRY(values_read(ctx, t->logits, 0, t->rows * width, t->values));
     for (int64_t row = 0; apart > 1 && row < t->rows; row++)
         TRY(values_read(ctx, t->logits, ((row + 1) * apart - 1) * width, width, t->values + row * width));

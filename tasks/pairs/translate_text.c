@@ -30,11 +30,11 @@ typedef struct {
     Bytes translation; // the latest
     Bleu bleu;         // of all translations so far, with --reference
     Sentence *batch;   // (options->batch)
-    int64_t batched;   // of them, those of the present batch
+    int64_t batched;   // those of the current batch
     int64_t decoded;   // tokens of all translations
     Ctx ctx;
     Transformer model;
-    bool greedy; // one hypothesis of one sentence at a time: by the generator, which draws on the device
+    bool greedy; // one hypothesis of one sentence at a time: uses the generator, which samples on the device
     Translator translator; // unless greedy
     Generator generator;   // if greedy
     Sampler *sampler;
@@ -43,7 +43,7 @@ typedef struct {
     Profiling *profiling; // NULL without --profile
     int64_t step;         // batches so far
     double *ms;           // (lines.count) of each batch
-    int64_t timed;        // batches of which that is known
+    int64_t timed;        // number of batches in `ms`
 } Job;
 
 /* ---- reading ---- */
@@ -88,7 +88,7 @@ static Status open_greedy(Job *job, int64_t source) {
     return sampler_open(job->session->config.vocab, &options, &job->sampler);
 }
 
-/* Of a translation, with its end. */
+/* Most tokens of a translation, including its end. */
 static int64_t most_tokens(const Job *job) {
     int64_t context = job->session->config.context;
     return job->text->tokens < context ? job->text->tokens : context;
@@ -123,7 +123,7 @@ static void judge(void *context, int64_t line, const char *text, int64_t length)
     bleu_add(&job->bleu, text, length, job->reference.list[line].text, job->reference.list[line].length);
 }
 
-/* The tokens' bytes, with spaces for line ends: a translation is one line. */
+/* The tokens' bytes, with line ends replaced by spaces: a translation is one line. */
 static Status take_translation(Job *job, int64_t line, const int32_t *ids, int64_t count) {
     Bytes *text = &job->translation;
     int64_t bytes;
@@ -147,7 +147,7 @@ static void take_batch(Job *job, int64_t first, int64_t count) {
     }
 }
 
-/* The sentences of job->batch: a step of the profile. */
+/* Translates the sentences of job->batch: a step of the profile. */
 static Status translate_batch(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
     scope_begin_step(ctx);
@@ -160,7 +160,7 @@ static Status translate_batch(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
-/* The likeliest token, time after time. */
+/* Repeatedly appends the likeliest token. */
 static Status translate_greedily(Job *job, const TextLine *line) {
     const Tokenizer *tokenizer = job->session->tokenizer;
     int32_t begin = tokenizer_special(tokenizer, TOKEN_BEGIN), end = tokenizer_special(tokenizer, TOKEN_END);
@@ -236,7 +236,7 @@ static Status begin_batch(Job *job) {
     return translator_begin(&job->ctx, &job->translator, job->batch, job->batched);
 }
 
-/* The sources of the batch: what comes before the tokens. Their padding does not count. */
+/* Reads the batch's sources, before any token. Padding does not count. */
 static Status sources_step(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
     for (int64_t i = 0; i < job->batched; i++) cost->tokens += job->source.sorted[i].count;
@@ -247,7 +247,7 @@ static Status sources_step(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
-/* A token of each row. */
+/* Decodes a token of each row. */
 static Status tokens_step(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
     (void)cost;
@@ -266,7 +266,7 @@ static Status profile_sources(Job *job) {
     return OK;
 }
 
-/* Where a batch ends before the window, it is decoded again. */
+/* If a batch ends before the window does, it is decoded again. */
 static Status profile_tokens(Job *job) {
     for (int64_t step = 0; !profiling_done(job->profiling);) {
         TRY(begin_batch(job));
@@ -277,7 +277,7 @@ static Status profile_tokens(Job *job) {
     return OK;
 }
 
-/* A profile whose steps are what `steps` runs; each reads or makes `seq` tokens of each sentence. */
+/* Profiles `steps`, each of which reads or generates `seq` tokens of each sentence. */
 static Status profile_as(Job *job, const ProfilingOptions *options, const char *name, const char *suffix,
                          int64_t seq, Status (*steps)(Job *job)) {
     FILE *file = job->options->quiet ? NULL : stderr;

@@ -6,9 +6,9 @@
 
 #include <math.h>
 
-enum { LEAST_SIDE = 448, DIM = 3 /* parts of 8 that the darkest keeps */ };
+enum { LEAST_SIDE = 448, DIM = 3 /* brightness, in eighths, of the darkest pixel */ };
 
-/* The mean over the heads, 255 for the largest: (side, side) of patches. */
+/* The mean over the heads, scaled to a maximum of 255: (side, side) patches. */
 static Status read_map(const PicturePasses *p, int64_t side, uint8_t *bytes) {
     const Inference *in = &p->inference;
     int64_t heads = in->model.config.heads, patches = side * side, row = patches + 1;
@@ -18,7 +18,7 @@ static Status read_map(const PicturePasses *p, int64_t side, uint8_t *bytes) {
     for (int64_t i = 0; i < patches; i++) {
         float sum = 0;
         for (int64_t head = 0; head < heads; head++) sum += values[head * row + 1 + i];
-        values[1 + i] = sum; // of the first head, which is not needed any more
+        values[1 + i] = sum; // the first head's values are no longer needed
         most = fmaxf(most, sum);
     }
     for (int64_t i = 0; i < patches; i++) bytes[i] = (uint8_t)(most > 0 ? 255 * values[1 + i] / most : 0);

@@ -48,7 +48,7 @@ static void write_classes(Job *job, const char *name, const RankedClass *first, 
     json_write_close(w, '}');
 }
 
-/* One row of the batch at hand. */
+/* Reports one row of the current batch. */
 static void report_picture(Job *job, int64_t row) {
     PicturePasses *p = &job->passes;
     RankedClass first[LIKELIEST];

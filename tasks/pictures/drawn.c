@@ -1,11 +1,11 @@
-/* Batches of drawn pictures: noise over what their class looks like. */
+/* Batches of synthetic pictures: a pattern per class, mixed with noise. */
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "tasks/pictures/pictures.h"
 
 enum { STREAM_NOISE = 0x64726177, STREAM_CLASS, STREAM_FIRST }; // "draw"; of base/random.h
-enum { SHIFTS = 1 << 16 }; // places in the noise where a picture can begin
+enum { SHIFTS = 1 << 16 }; // offsets in the noise where a picture can begin
 
 typedef struct {
     LoaderOptions options;
@@ -18,7 +18,7 @@ static const uint8_t *noise_at(const Drawn *d, uint64_t stream, int64_t index) {
     return d->noise + random_below(d->what.seed, stream, (uint64_t)index, SHIFTS);
 }
 
-/* Picture `index`: halfway between its class's noise and its own. */
+/* Picture `index`: the mean of its class's noise and its own. */
 static int32_t draw(const Drawn *d, int64_t index, uint8_t *out) {
     int32_t label =
         (int32_t)random_below(d->what.seed, STREAM_CLASS, (uint64_t)index, (uint64_t)d->what.classes);

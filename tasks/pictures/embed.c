@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* The mean of a picture's rows of hidden states, or the first of them. */
+/* The mean of a picture's rows of hidden states, or the first row. */
 static void pool(const float *hidden, int64_t rows, int64_t width, float *out) {
     for (int64_t c = 0; c < width; c++) {
         double sum = 0;

@@ -22,13 +22,13 @@ typedef struct {
     PicturePasses passes;
     int64_t classes; // of the model
     const Labels *names;
-    int32_t *labels;    // (classes of the source) the model's class of each
-    int64_t *confusion; // (classes, classes) pictures of a class that were taken for another
+    int32_t *labels;    // (classes of the source) the model's class for each
+    int64_t *confusion; // (classes, classes) pictures of one class predicted as another
     int64_t count, top1, top5;
     double loss; // sum
 } Job;
 
-/* Says which names differ, where the model has any. */
+/* Reports the names that differ, if the model has any. */
 static void tell_names(const Job *job) {
     char text[LABEL_TEXT];
     for (int64_t i = 0; i < images_classes(job->source) && job->names->count; i++) {
@@ -40,7 +40,7 @@ static void tell_names(const Job *job) {
     }
 }
 
-/* By their names where the model knows them all, else by their numbers. */
+/* Matches classes by name if the model knows all names, else by number. */
 static Status match_classes(Job *job) {
     int64_t count = images_classes(job->source), found = 0;
     char text[LABEL_TEXT];
@@ -89,7 +89,7 @@ static void print_table(const Job *job) {
     }
 }
 
-/* Of many classes: the commonest mistakes. Takes them out of the table. */
+/* For many classes: prints the most frequent mistakes, and removes them from the table. */
 static void print_mistakes(Job *job) {
     char is[LABEL_TEXT], taken[LABEL_TEXT];
     printf("\nthe commonest mistakes\n");

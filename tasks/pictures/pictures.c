@@ -60,16 +60,16 @@ static void pass_over(BrokenPictures *broken, int64_t picture, Status status) {
 typedef struct {
     LoaderOptions options;
     PictureOptions pictures;
-    int64_t count;   // pictures of an epoch
-    int64_t classes; // bytes from the batch's memory to the classes in it
+    int64_t count;   // pictures per epoch
+    int64_t classes; // offset of the classes in the batch's memory, in bytes
 } Pictures;
 
-/* Bytes of one picture. */
+/* Bytes per picture. */
 static int64_t picture_bytes(const ImageProcessor *p) {
     return p->height * p->width * p->channels;
 }
 
-/* The picture of the source that is the part's number `index`. */
+/* The source's picture for index `index` of the part. */
 static int64_t in_source(const Pictures *p, int64_t index) {
     int64_t picture = p->options.first + index;
     return p->pictures.mixed ? random_permute(MIX_SEED, 0, images_count(p->pictures.source), picture)
@@ -85,7 +85,7 @@ static void transform(const Pictures *p, const Image *image, int64_t epoch, int6
         image_process(image, &o->processor, out);
 }
 
-/* The picture and the class of row `position`. */
+/* Writes the picture and returns the class of row `position`. */
 static Status make_row(const Pictures *p, int64_t position, uint8_t *out, int32_t *label) {
     const PictureOptions *o = &p->pictures;
     int64_t epoch = position / p->count, index = position % p->count;

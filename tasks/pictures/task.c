@@ -1,4 +1,4 @@
-/* The task of pictures: their class. */
+/* The task "pictures": classification. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "run/option_rows.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of batches that may be on their way to the device: pictures are a thousand times as large as tokens. */
+/* Batches being uploaded at once: pictures are a thousand times as large as tokens. */
 enum { PICTURES_HELD = 3 };
 
 typedef struct {
@@ -39,7 +39,7 @@ static const OptionTable pictures_train = {train_rows, sizeof train_rows / sizeo
                                            sizeof defaults};
 
 typedef struct {
-    ImageSource *images;       // NULL: they are drawn
+    ImageSource *images;       // NULL: synthetic pictures
     BrokenPictures *broken;    // NULL: broken pictures are errors
     Augmentation augmentation; // of training
 } Source;
@@ -66,7 +66,7 @@ static Status open_files(const TrainOptions *o, const OptionSet *set, const char
     return status;
 }
 
-/* --val-data, or else the part for testing that the data come with. */
+/* --val-data, or else the test part of the data. */
 static Status open_validation(const TrainOptions *o, const OptionSet *set, const ImageSource *train,
                               Feed *feed) {
     Source *val = NULL;
@@ -85,14 +85,14 @@ static Status open_validation(const TrainOptions *o, const OptionSet *set, const
     return OK;
 }
 
-/* A new model's channels, and what it normalizes by. */
+/* A new model's channels, and its mean and deviation. */
 static Status fit_model(const ImageSource *train, Config *c) {
     int64_t channels = images_channels(train);
     if (channels) c->channels = c->processor.channels = channels;
     return images_measure(train, &c->processor);
 }
 
-/* A new head tells the classes of the data apart. */
+/* A new head has the classes of the data. */
 static Status fit_head(const ImageSource *train, bool vocab_given, Session *session) {
     int64_t classes = images_classes(train);
     const char **names = memory_array((size_t)classes, sizeof *names);
@@ -103,7 +103,7 @@ static Status fit_head(const ImageSource *train, bool vocab_given, Session *sess
     return config_validate(&session->config);
 }
 
-/* A model's head keeps its names: what is trained on is told apart by numbers. */
+/* A model's head keeps its names: training data is matched by number. */
 static void tell_names(const ImageSource *train, const Labels *labels) {
     char text[LABEL_TEXT];
     for (int64_t i = 0; i < images_classes(train); i++) {
@@ -123,7 +123,7 @@ static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Fee
     if (o->seq > 1)
         return fail(ERROR_USAGE, "--seq=%" PRId64 " has no effect on pictures; their size is --image-size",
                     o->seq);
-    o->seq = 1; // a picture is one
+    o->seq = 1; // a picture has length 1
     if (!*o->data) return OK;
     Status status = open_files(o, set, o->data, IMAGES_TRAIN, &source);
     feed->source = source;
@@ -147,7 +147,7 @@ static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Fee
 
 /* ---- batches ---- */
 
-/* What comes from files is there by now. */
+/* Sources from files are open by now. */
 static Status open_drawn(const FeedOptions *o, const char *data, void **source) {
     (void)o;
     (void)data;
@@ -183,7 +183,7 @@ static void record(const void *source, JsonWriter *w) {
     json_member_integer(w, "data_pictures", rows(source));
 }
 
-/* The class, and the size where all have one. Those that are drawn are the same everywhere. */
+/* A sample: the class, and the size if all have the same. Synthetic pictures are the same everywhere. */
 static Status sample(const void *source, int64_t row, int32_t *facts, int64_t *length) {
     const ImageSource *images = ((const Source *)source)->images;
     *length = images ? 4 : 0;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* [ch]*: .cu and .cuh, too. */
+/* [ch]* matches .cu and .cuh, too. */
 static const char *const patterns[] = {
     "README.md",
     "Makefile",
@@ -27,7 +27,7 @@ static const char *const patterns[] = {
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 
-/* Cuts folders off the end of `path` until it is a checkout's root. */
+/* Removes components from the end of `path` until it is the repository's root. */
 static Status find_root(char *path, bool *found) {
     *found = false;
     for (char *slash; (slash = strrchr(path, '/')) != NULL; *slash = '\0') {
@@ -59,7 +59,7 @@ Status corpus_list(PathList *texts) {
         PathList some = {0};
         Status status = path_glob(pattern, &some);
         for (int64_t k = 0; k < some.count; k++) path_list_add(texts, some.paths[k]);
-        some.count = 0; // the paths have moved
+        some.count = 0; // the paths are owned by `texts` now
         path_list_free(&some);
         if (status) {
             path_list_free(texts);

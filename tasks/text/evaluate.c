@@ -15,7 +15,7 @@ typedef struct {
     int64_t count; // of tokens
 } Losses;
 
-/* Every window once. The last batch runs on into the next epoch: its targets there do not count. */
+/* Every window once. The last batch continues into the next epoch: its targets there are ignored. */
 static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
     int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
     int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
@@ -35,7 +35,7 @@ static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
     return status;
 }
 
-/* `bits` for each byte; NaN where the bytes are not known. */
+/* `bits` per byte; NaN if the number of bytes is unknown. */
 static Status write_json(const InferOptions *o, const char *data, int64_t tokens, double mean, double bits) {
     JsonWriter w = {0};
     json_write_open(&w, '{');
@@ -89,7 +89,7 @@ Status evaluate_text(Session *session, const InferOptions *options, const Option
         .tokenizer = session->tokenizer, .vocab = session->config.vocab, .field = own->field};
     CLOSED_BY(tokens_release) TokenSource *source = NULL;
     TRY(tokens_open(own->eval, &tokens, &source));
-    /* A text that is shorter than the context is taken as it is. */
+    /* A text shorter than the context is one window. */
     int64_t seq = options->seq, most = tokens_count(source) - 1;
     if (!options_given(set, "seq") && most >= 1 && most < seq) seq = most;
     CLOSED_BY(inference_close) Inference in = {0};

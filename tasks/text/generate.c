@@ -1,4 +1,4 @@
-/* ./infer --prompt: a text is written on. */
+/* ./infer --prompt: continues a text. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "run/inference.h"
@@ -29,7 +29,7 @@ static Status read_prompt(const char *option, char **prompt, int64_t *length) {
     return OK;
 }
 
-/* Memory for a text of `window` tokens, with --compare in either form; then weights. */
+/* Memory for a text of `window` tokens, with --compare for both forms; then weights. */
 static Status prepare(Job *job, int64_t window) {
     Inference *in = &job->inference;
     const InferOptions *o = job->options;
@@ -56,7 +56,7 @@ static Status write_on(Job *job, const TextOptions *options, TextStats *stats) {
     return print_text(NULL, "\n", 1);
 }
 
-/* The first token comes of the prefill. */
+/* The first token comes from the prefill. */
 static void print_speed(const TextInfer *own, const TextStats *stats) {
     const int64_t decoded = stats->tokens > 1 ? stats->tokens - 1 : 0;
     double prefill = stats->prefill_seconds, decode = stats->decode_seconds;
@@ -88,7 +88,7 @@ static Status write_answers(Job *job, TextOptions *options) {
     return OK;
 }
 
-/* The window is --context, or else the prompt and the tokens asked for. */
+/* The window is --context, or else the prompt and the requested tokens. */
 static Status run(Job *job) {
     const InferOptions *o = job->options;
     const TextInfer *own = job->own;

@@ -1,4 +1,4 @@
-/* ./infer --logits: of given tokens. */
+/* ./infer --logits: the logits of given tokens. */
 #include "base/memory.h"
 #include "data/safetensors.h"
 #include "run/inference.h"

@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-/* What is written but not yet handed on: as much as could be the beginning of the stop text. */
+/* Text that is held back because it could be the beginning of a stop text. */
 typedef struct {
     TextSink sink;
     void *context;
-    const char *stops; // divided by OPTION_SEPARATOR
+    const char *stops; // separated by OPTION_SEPARATOR
     char *held;        // (room)
     int64_t count, room;
     bool stopped;
@@ -21,7 +21,7 @@ static void gate_close(Gate *gate) {
     memory_free(gate->held);
 }
 
-/* Whether a stop text stands at the beginning of these bytes, or as much of one as they have. */
+/* Whether these bytes begin with a stop text, or with its beginning if they are shorter. */
 static bool begins_stop(const char *stops, const char *bytes, int64_t count, bool *whole) {
     for (const char *stop = stops; *stop; stop += *stop == OPTION_SEPARATOR) {
         int64_t length = (int64_t)strcspn(stop, (const char[]){OPTION_SEPARATOR, 0});
@@ -72,7 +72,7 @@ typedef struct {
     Generator *generator;
     Sampler *sampler;
     int32_t token; // the latest
-    Bytes text;    // that came with it
+    Bytes text;    // the text it completed
 } Drawing;
 
 static void drawing_close(Drawing *d) {
@@ -92,7 +92,7 @@ static bool ends_text(const Generator *generator, const Tokenizer *tokenizer, in
     return ends->count ? end_tokens_hold(ends, token) : token == tokenizer_end_of_text(tokenizer);
 }
 
-/* Hands on the text that came with a token. */
+/* Passes on the text that a token has completed. */
 static Status gate_take(Gate *gate, Bytes *text) {
     Status status = text->count ? gate_add(gate, text->bytes, text->count) : OK;
     text->count = 0;

@@ -1,4 +1,4 @@
-/* The task of texts: the next token. */
+/* The task "text": predicting the next token. */
 #include "tasks/task.h"
 #include "tasks/text/text_profile.h"
 #include "tasks/text/infer.h"

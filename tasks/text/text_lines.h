@@ -14,19 +14,19 @@ typedef struct {
     TokenList tokens;
     TextLine *sorted; // (lines.count), in the file's order until text_lines_sort
     int64_t longest;  // tokens of the longest line
-    int64_t cut;      // lines whose end had to go
+    int64_t cut;      // number of lines whose end was cut
 } TextLines;
 
-/* Reads the file and tokenizes each line, with the tokenizer's end token behind it and, if `begin`, its begin
- * token before: at most `context` tokens. The tokenizer must have them. ERROR_FORMAT for an empty file.
- * text_lines_close it, also after an error. */
+/* Reads the file and tokenizes each line, followed by the tokenizer's end token and, with `begin`, preceded
+ * by its begin token: at most `context` tokens. The tokenizer must have these tokens. ERROR_FORMAT for an
+ * empty file. Call text_lines_close, also after an error. */
 CHECKED Status text_lines_open(const char *path, Tokenizer *tokenizer, bool begin, int64_t context,
                                TextLines *lines);
 void text_lines_close(TextLines *lines);
 
-/* Sorts the lines from `first` on, `stretch` of them at a time: the longest first, equals in the file's
- * order. So no line's answer waits for one that is far behind it. */
+/* Sorts the lines from `first` on within groups of `stretch`: longest first, equal lengths in the file's
+ * order. Groups keep an answer from waiting for one far behind it. */
 void text_lines_sort(TextLines *lines, int64_t first, int64_t stretch);
 
-/* Says on standard error how many lines were cut, if any. */
+/* Reports on standard error how many lines were cut, if any. */
 void text_lines_print_cut(const TextLines *lines, int64_t context);

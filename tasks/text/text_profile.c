@@ -43,7 +43,7 @@ static Status open_profiling(Job *job, Ctx *ctx, const ProfilingOptions *options
 
 /* ---- the prompt ---- */
 
-/* Of a longer prompt than the context only the end is read. */
+/* If the prompt is longer than the context, only its end is read. */
 static int64_t prompt_read(const Job *job) {
     int64_t context = job->generator->model->config.context;
     return job->prompt.count < context ? job->prompt.count : context;
@@ -94,14 +94,15 @@ static Status run_form(Job *job, Ctx *ctx, Form form) {
     return trace_decode(job, ctx, &job->decode[form]);
 }
 
-/* The fused form decodes a single token in one operation, which the naive form has nothing like. */
+/* Compares prefill outputs only: the fused form decodes a token in one operation, which the naive form does
+ * not have. */
 static Status take_differences(Job *job, Ctx *ctx) {
     if (job->prompt.count == 1) return OK;
     return profiling_differences(ctx, job->what->session->fuses, read_prompt, job, &job->differences,
                                  &job->difference_count);
 }
 
-/* The naive form first; what people see is the text of the other. */
+/* The naive form first; the text of the fused one is shown. */
 static Status run_forms(Job *job, Ctx *ctx) {
     TextSink sink = job->sink;
     TRY(stream_text_prompt(job->tokenizer, &job->write, &job->prompt));

@@ -1,4 +1,4 @@
-/* text_profile: the profile of a text that is written: of reading the prompt, and of the steps after it. */
+/* text_profile: profiles generation: reading the prompt, and the steps after it. */
 #pragma once
 
 #include "run/profiling_report.h"
@@ -7,22 +7,21 @@
 
 #include <stdio.h>
 
-/* How often a prompt is read, whatever the window of the steps after it: one pass warms up, one more with
- * tracing; three are traced, and three only timed. */
+/* The window for reading the prompt, whatever the window of the later steps: one warm-up pass, one more with
+ * tracing; three traced passes, and three timed ones. */
 #define PREFILL_WINDOW "1,0,1,3,1"
 
 typedef struct {
     const Session *session;
     const ProfilingOptions *options;
     const Peaks *peaks; // as measured
-    bool compare;       // the naive form too, whose text nobody sees
+    bool compare;       // also the naive form, whose text is not shown
     FILE *file;         // of the reports, or NULL
 } TextProfile;
 
-/* As stream_text. First the prompt is read a few times, with its own reports and files ("_prefill"); then the
- * text is written, where each token but the first is a step of the window that the options name
- * ("_decode"). Reports are made when the text is whole. Fuses are set here; memory must suffice for either
- * form. */
+/* Like stream_text. First the prompt is read a few times, with its own reports and files ("_prefill"). Then
+ * the text is generated, where each token but the first is a step of the window in the options ("_decode").
+ * Reports are made when the text is complete. Sets fuses; memory must suffice for both forms. */
 CHECKED Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
                             const TextProfile *profile, TextSink sink, void *context, TextStats *stats);
 

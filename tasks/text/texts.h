@@ -1,4 +1,4 @@
-/* texts: the source of a text's tokens (data/tokens.h), as a task's source of batches (run/feed.h) has it. */
+/* texts: tokens of texts (data/tokens.h) as a task's source of batches (run/feed.h). */
 #pragma once
 
 #include "run/feed.h"

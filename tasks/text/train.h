@@ -1,4 +1,4 @@
-/* train: the texts that ./train writes from time to time, of a model that continues texts. */
+/* train: text samples that ./train writes regularly, from a model that continues texts. */
 #pragma once
 
 #include "tasks/task.h"
@@ -6,7 +6,7 @@
 extern const OptionTable text_train;
 extern const Samples text_samples;
 
-/* What ./train reads of them: names for TaskRow.reads. */
+/* The options of ./train that they use: names for TaskRow.reads. */
 #define TEXT_SAMPLES "sample-every sample-tokens sample-prompt"
 
 /* For TaskRow.check. */

@@ -21,7 +21,7 @@ static Status make(void *context, int64_t position, void *memory, Batch *batch) 
                      .position = position,
                      .tokens = o->batch * o->seq};
     for (int64_t row = 0; row < o->batch; row++, inputs += o->seq, targets += o->seq) {
-        /* The targets are the inputs moved by one: only the last comes from beyond them. */
+        /* The targets are the inputs shifted by one: only the last comes from beyond them. */
         int64_t first = windows_first(w, position + row);
         TRY(tokens_read(w->source, first, o->seq, inputs));
         memcpy(targets, inputs + 1, (size_t)(o->seq - 1) * sizeof *inputs);
@@ -37,7 +37,7 @@ static Status count(void *context, int64_t position, int64_t *targets) {
     return OK;
 }
 
-/* How many tokens of the source the windows are cut from. */
+/* The number of tokens of the source that the windows are cut from. */
 static Status part_length(const LoaderOptions *o, const TokenSource *source, int64_t *length) {
     *length = o->length ? o->length : tokens_count(source) - o->first;
     if (o->first >= 0 && *length >= 0 && *length <= tokens_count(source) - o->first) return OK;

@@ -1,4 +1,4 @@
-/* The parts of values: attributes, items, slices, and what iterating gives. */
+/* Access to parts of values: attributes, items, slices, iteration. */
 #include "tasks/chat/jinja/run.h"
 #include "tasks/chat/jinja/text.h"
 
@@ -6,7 +6,7 @@
 
 /* ---- attributes ---- */
 
-/* Python's own attributes of numbers and of None, which nobody asks for. */
+/* Python's attributes of numbers and of None, which no template uses. */
 static const JinjaBuiltin number_attributes[] = {{"real", NULL, NULL},       {"imag", NULL, NULL},
                                                  {"numerator", NULL, NULL},  {"denominator", NULL, NULL},
                                                  {"bit_length", NULL, NULL}, {"bit_count", NULL, NULL},
@@ -22,8 +22,8 @@ static const JinjaBuiltin *methods_of(JinjaValue value) {
     return number_attributes;
 }
 
-/* Whether Python's object has the attribute. One that would change its object may not be called, and is
- * undefined. */
+/* Whether the Python object has the attribute. Methods that would modify their object may not be called, and
+ * are undefined. */
 static Status find_method(JinjaRun *run, JinjaValue value, const char *name, bool *found,
                           JinjaValue *result) {
     const JinjaBuiltin *method = jinja_look_up(methods_of(value), name);
@@ -45,7 +45,7 @@ static Status no_attributes(const JinjaRun *run, JinjaValue value, const char *n
     return jinja_error(run, "%.40s of a %s is not supported", name, jinja_kind_name(value.kind));
 }
 
-/* Finds what getattr() does. */
+/* Implements getattr(). */
 static Status get_attribute(JinjaRun *run, JinjaValue value, const char *name, bool *found,
                             JinjaValue *result) {
     *found = true;
@@ -66,7 +66,7 @@ Status jinja_attribute(JinjaRun *run, JinjaValue value, const char *name, JinjaV
     bool found;
     if (value.kind == VALUE_UNDEFINED) return no_attributes(run, value, name);
     if (value.kind == VALUE_DICT && name[0] == '_' && name[1] != '_') {
-        found = false; // Python's dicts have none such
+        found = false; // Python's dicts have no other attributes
     } else {
         TRY(get_attribute(run, value, name, &found, result));
     }
@@ -124,7 +124,7 @@ Status jinja_item(JinjaRun *run, JinjaValue value, JinjaValue key, JinjaValue *r
 
 /* ---- slices ---- */
 
-/* slice.indices(): a bound in [least, most], from the end where it is negative. */
+/* slice.indices(): a bound in [least, most], counted from the end if negative. */
 static int64_t clip(JinjaValue bound, int64_t none, int64_t count, int64_t least, int64_t most) {
     int64_t at;
     if (!jinja_whole(bound, &at)) return none;
@@ -163,7 +163,7 @@ Status jinja_slice(JinjaRun *run, JinjaValue value, const JinjaValue bounds[3], 
     jinja_whole(bounds[2], bounds[2].kind == VALUE_NONE ? &whole : &step);
     if (step == 0) return jinja_error(run, "a slice's step is zero");
     int64_t count = value.kind == VALUE_STRING ? jinja_characters(value) : value.list->count;
-    if (step > count) step = count + 1; // the first alone
+    if (step > count) step = count + 1; // only the first item
     if (step < -count) step = -count - 1;
     bool back = step < 0;
     int64_t from = clip(bounds[0], back ? count - 1 : 0, count, back ? -1 : 0, back ? count - 1 : count);

@@ -1,4 +1,4 @@
-/* What an expression's value is. */
+/* Evaluates expressions. */
 #include "tasks/chat/jinja/run.h"
 
 #include <math.h>
@@ -72,7 +72,7 @@ static Status evaluate_item(JinjaRun *run, JinjaScope *scope, const JinjaNode *n
 
 /* ---- calls ---- */
 
-/* `first` of them are there already. */
+/* `first` arguments are there already. */
 static Status evaluate_arguments(JinjaRun *run, JinjaScope *scope, const JinjaNode *list, JinjaValue first,
                                  JinjaArguments *arguments) {
     int64_t count = first.kind != VALUE_MISSING;
@@ -113,7 +113,7 @@ static Status evaluate_call(JinjaRun *run, JinjaScope *scope, const JinjaNode *n
     return jinja_error(run, "a %s cannot be called", jinja_kind_name(callee.kind));
 }
 
-/* The value of parameter `name`, the number `place` of all; missing where it was not given. */
+/* The value of parameter `name` at position `place`; missing if it was not given. */
 static JinjaValue take_argument(const JinjaArguments *given, const char *name, size_t length, int64_t place,
                                 int64_t *taken) {
     bool by_name = *name != '/';

@@ -1,4 +1,4 @@
-/* What a template's statements do. */
+/* Executes statements. */
 #include "base/memory.h"
 #include "tasks/chat/jinja/run.h"
 
@@ -90,7 +90,7 @@ static Status execute_output(JinjaRun *run, JinjaScope *scope, const JinjaNode *
     return write(run, value);
 }
 
-/* What the body prints, in a scope of its own. */
+/* Captures the output of the body, in a scope of its own. */
 static Status capture(JinjaRun *run, JinjaScope *scope, const JinjaNode *body, JinjaValue *value) {
     JinjaText text = {.pool = &run->pool}, *out = run->out;
     JinjaControl control = CONTROL_NONE;
@@ -110,8 +110,8 @@ static Status execute_capture(JinjaRun *run, JinjaScope *scope, const JinjaNode 
     return node->kind == NODE_FILTERED ? write(run, value) : assign(run, scope, node->first, value);
 }
 
-/* The tokens of what is printed here are the assistant's. transformers knows where that is in the
- * rendering only if nothing captures it. */
+/* Marks the output as the assistant's. transformers knows its position in the rendering only if it is not
+ * captured. */
 static Status execute_generation(JinjaRun *run, JinjaScope *scope, const JinjaNode *node,
                                  JinjaControl *control) {
     JinjaValue text;
@@ -150,7 +150,7 @@ static Status execute_with(JinjaRun *run, JinjaScope *scope, const JinjaNode *no
     return jinja_execute(run, inner, node->body, control);
 }
 
-/* The next item that passes the loop's condition; missing: there is none. */
+/* The next item that satisfies the loop's condition; missing: there is none. */
 static Status find_next(JinjaRun *run, JinjaLoop *loop, JinjaValue *item) {
     const JinjaNode *condition = loop->passed ? NULL : loop->node->third;
     JinjaValue passes;
@@ -171,7 +171,7 @@ static Status peek(JinjaRun *run, JinjaLoop *loop) {
     return OK;
 }
 
-/* Of all items that pass the condition. They are found now, with what the condition says now. */
+/* Counts all items that satisfy the condition, evaluated now for all of them. */
 static Status loop_length(JinjaRun *run, JinjaLoop *loop, int64_t *length) {
     JinjaValue rest = jinja_list(&run->pool, VALUE_LIST), item;
     int64_t waiting = loop->peeked && loop->following.kind != VALUE_MISSING;
@@ -214,7 +214,7 @@ Status jinja_loop_attribute(JinjaRun *run, JinjaLoop *loop, const char *name, Ji
     return jinja_error(run, "loop.%.40s is not supported", name);
 }
 
-/* The items of the loop, one after the other; *went: there was one. */
+/* Runs the loop over its items; *went: there was at least one. */
 static Status go_through(JinjaRun *run, JinjaScope *scope, JinjaLoop *loop, bool *went) {
     JinjaScope *inner = open_scope(run, scope);
     JinjaControl control = CONTROL_NONE;
@@ -262,7 +262,7 @@ static Status execute_macro(JinjaRun *run, JinjaScope *scope, const JinjaNode *n
     return OK;
 }
 
-/* The argument of this place and name; missing where there is none. */
+/* The argument with this position and name; missing if there is none. */
 static JinjaValue argument(const JinjaArguments *given, const char *name, int64_t place, int64_t *taken) {
     for (int64_t i = 0; i < given->count; i++)
         if (given->names[i] ? strcmp(given->names[i], name) == 0 : i == place) {

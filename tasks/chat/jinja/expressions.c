@@ -1,4 +1,4 @@
-/* The parser's expressions, from those that bind least to those that bind most. */
+/* Parses expressions, from the lowest precedence to the highest. */
 #include "tasks/chat/jinja/node.h"
 #include "tasks/chat/jinja/run.h"
 
@@ -88,7 +88,7 @@ static Status parse_word(JinjaTokens *t, JinjaNode **node) {
     return OK;
 }
 
-/* Strings beside each other are one. */
+/* Adjacent strings are concatenated. */
 static Status parse_literal(JinjaTokens *t, JinjaNode **node) {
     JinjaText text = {.pool = t->pool};
     *node = jinja_node(t, NODE_CONSTANT);
@@ -114,7 +114,7 @@ Status jinja_parse_primary(JinjaTokens *t, JinjaNode **node) {
 
 /* ---- what stands behind a value ---- */
 
-/* Of `[...]`, behind the bracket: an index, or a slice. */
+/* Parses `[...]` after the bracket: an index, or a slice. */
 static Status parse_index(JinjaTokens *t, JinjaNode **node) {
     JinjaNode *slice = jinja_node(t, NODE_SLICE), **parts[] = {&slice->first, &slice->second, &slice->third};
     for (int i = 0; i < 3; i++) {
@@ -183,8 +183,8 @@ static Status parse_postfix(JinjaTokens *t, JinjaNode **node) {
     }
 }
 
-/* An unknown filter or test is an error of the whole template, but inside of a condition, where it is one
- * when it is met. */
+/* An unknown filter or test is an error of the whole template, except inside a condition, where it is an
+ * error only if it is evaluated. */
 static Status find_builtin(JinjaTokens *t, const JinjaBuiltin *table, JinjaNode *node) {
     TRY(jinja_expect_name(t, &node->name));
     if (jinja_at_sign(t, '.')) return jinja_unexpected(t);
@@ -258,7 +258,7 @@ static Status parse_unary(JinjaTokens *t, bool filters, JinjaNode **node) {
     return filters ? parse_tail(t, node) : OK;
 }
 
-/* Operators of one level, from the left. */
+/* Left-associative operators of one level. */
 static bool at_one_of(const JinjaTokens *t, const JinjaSign *signs, int count) {
     for (int i = 0; i < count; i++)
         if (jinja_at_sign(t, signs[i])) return true;
@@ -312,7 +312,7 @@ static Status parse_sum(JinjaTokens *t, JinjaNode **node) {
     return OK;
 }
 
-/* The sign of a comparison, which is skipped; 0: none is here. */
+/* The comparison operator, which is skipped; 0: none. */
 static JinjaSign skip_comparison(JinjaTokens *t) {
     static const JinjaSign signs[] = {
         SIGN2('=', '='), SIGN2('!', '='), SIGN2('<', '='), SIGN2('>', '='), '<', '>'};

@@ -99,7 +99,7 @@ static Status filter_indent(JinjaRun *run, const JinjaArguments *a, JinjaValue *
     for (; count > 0 && jinja_spend(&run->pool, 1); count--) jinja_write_word(&spaces, " ");
     indent = width.kind == VALUE_STRING ? width : jinja_written(&spaces);
     jinja_write(&text, a->values[0].bytes, a->values[0].length);
-    jinja_write_word(&text, "\n"); // so that a last newline begins a line
+    jinja_write_word(&text, "\n"); // so that a final newline begins a line
     lines = jinja_split_lines(&run->pool, jinja_written(&text));
     text.count = 0;
     text = (JinjaText){.pool = &run->pool};
@@ -127,8 +127,8 @@ static Status no_number(const JinjaRun *run, JinjaValue value) {
     return jinja_error(run, "a number from a %s is not supported", jinja_kind_name(value.kind));
 }
 
-/* A decimal number within a string; false where it is none. What C and Python read otherwise, such as
- * "0x1", is *odd. */
+/* Parses a decimal number in a string; false if it is not one. *odd: C and Python read it differently, such
+ * as "0x1". */
 static bool read_real(JinjaRun *run, JinjaValue string, double *real, bool *odd) {
     char *digits = jinja_take(&run->pool, (size_t)string.length + 1), *end;
     string = jinja_strip(string, jinja_none, STRIP_BOTH);
@@ -179,7 +179,7 @@ static Status filter_abs(JinjaRun *run, const JinjaArguments *a, JinjaValue *res
     return negative ? jinja_binary(run, '-', zero, *result, result) : OK;
 }
 
-/* To the nearest, an exact half to the even one, as printf rounds. */
+/* Rounds to nearest, ties to even, like printf. */
 static Status filter_round(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     int64_t places = 0, whole;
     char digits[400];
@@ -224,7 +224,7 @@ static Status filter_first(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
     return OK;
 }
 
-/* What reversed() goes through. */
+/* Checks for an argument of reversed(). */
 static Status want_reversible(JinjaRun *run, JinjaValue value) {
     if (value.kind != VALUE_GENERATOR) return OK;
     return jinja_error(run, "a generator has no end to begin at");
@@ -272,7 +272,7 @@ Status jinja_resolve(JinjaRun *run, JinjaList *list) {
     if (list->broken) return jinja_error(run, "to go on with a generator is not supported");
     if (!pending) return OK;
     list->pending = NULL;
-    if (!jinja_true(pending->source)) return OK; // none is as good as an empty list
+    if (!jinja_true(pending->source)) return OK; // none counts as an empty list
     TRY(jinja_iterate(run, pending->source, &items));
     if (!jinja_enter(&run->pool)) return jinja_step(run, 0);
     Status status =
@@ -281,7 +281,7 @@ Status jinja_resolve(JinjaRun *run, JinjaList *list) {
     return status;
 }
 
-/* "a.b.0" of an item. */
+/* Looks up "a.b.0" in an item. */
 static Status attribute_of(JinjaRun *run, JinjaValue item, JinjaValue path, JinjaValue *result) {
     *result = item;
     if (path.kind == VALUE_INT) return jinja_item(run, item, path, result);
@@ -299,7 +299,7 @@ static Status attribute_of(JinjaRun *run, JinjaValue item, JinjaValue path, Jinj
     return OK;
 }
 
-/* Calls the filter or test that the arguments name from `first` on. */
+/* Calls the filter or test named by the arguments from `first` on. */
 static Status apply(JinjaRun *run, const JinjaBuiltin *table, JinjaValue item, const JinjaArguments *a,
                     int64_t first, JinjaValue *result) {
     JinjaValue name = a->values[first];
@@ -345,7 +345,7 @@ static Status run_rejectattr(JinjaRun *run, JinjaList items, const JinjaArgument
     return select_items(run, items, a, true, false, list);
 }
 
-/* An attribute of each, or what a filter makes of each. */
+/* An attribute of each item, or the result of a filter on each. */
 static Status run_map(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
     bool attribute = a->count && a->names[0] && strcmp(a->names[0], "attribute") == 0;
     bool given = attribute && a->count == 2 && a->names[1] && strcmp(a->names[1], "default") == 0;
@@ -364,7 +364,7 @@ static Status run_map(JinjaRun *run, JinjaList items, const JinjaArguments *a, J
     return OK;
 }
 
-/* The pairs of a dict; nothing of what is undefined. */
+/* The pairs of a dict; none for an undefined value. */
 static Status run_items(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
     (void)a;
     for (int64_t i = 0; i < items.count && !run->pool.over; i++) jinja_add(&run->pool, list, items.items[i]);
@@ -415,7 +415,7 @@ static Status filter_reverse(JinjaRun *run, const JinjaArguments *a, JinjaValue 
 
 /* ---- sorting ---- */
 
-/* What is compared: strings without their case, unless that counts. */
+/* The sort key: strings without their case, unless it matters. */
 static Status sort_key(JinjaRun *run, JinjaValue value, bool cased, JinjaValue *key) {
     JinjaText text = {.pool = &run->pool};
     *key = value;
@@ -426,7 +426,7 @@ static Status sort_key(JinjaRun *run, JinjaValue value, bool cased, JinjaValue *
     return OK;
 }
 
-/* A dict's pairs by their keys, or by their values. */
+/* A dict's pairs, sorted by key or by value. */
 static Status filter_dictsort(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     const char *no_names[1] = {NULL};
     bool cased = jinja_true(a->values[1]), reverse = jinja_true(a->values[3]), less;
@@ -444,7 +444,7 @@ static Status filter_dictsort(JinjaRun *run, const JinjaArguments *a, JinjaValue
         jinja_add(&run->pool, keys, key);
     }
     by = keys.list->items;
-    for (int64_t i = 1; i < keys.list->count; i++) // what is equal stays in its order
+    for (int64_t i = 1; i < keys.list->count; i++) // a stable sort
         for (int64_t k = i; k > 0; k--) {
             TRY(jinja_step(run, 1));
             TRY(jinja_compared(run, '<', reverse ? by[k - 1] : by[k], reverse ? by[k] : by[k - 1], &less));

@@ -13,7 +13,7 @@ static Status call_raise(JinjaRun *run, const JinjaArguments *a, JinjaValue *res
                        message.bytes);
 }
 
-/* Of a dict's entries and of arguments by name. */
+/* Fills a dict from entries and named arguments. */
 static Status fill(JinjaRun *run, const JinjaArguments *a, JinjaKind kind, JinjaValue *result) {
     *result = jinja_dict(&run->pool, kind);
     for (int64_t i = 0; i < a->count; i++) {
@@ -66,7 +66,7 @@ static Status call_strftime(JinjaRun *run, const JinjaArguments *a, JinjaValue *
     if (given.kind != VALUE_STRING || given.length >= (int64_t)sizeof format - 1)
         return jinja_error(run, "this format of a date is not supported");
     memcpy(format, given.bytes, (size_t)given.length);
-    strcpy(format + given.length, "|"); // what is empty is no error
+    strcpy(format + given.length, "|"); // so that an empty result is not an error
     for (const char *c = format; *c; c++) {
         if (*c != '%') continue;
         c += 1 + (c[1] == '-'); // "%-d" has no leading zero
@@ -156,7 +156,7 @@ static Status test_divisible(JinjaRun *run, const JinjaArguments *a, JinjaValue 
     return remainder_is(run, a->values[0], a->values[1], 0, result);
 }
 
-/* str(value).islower() and isupper() of what is ASCII. */
+/* str(value).islower() and isupper(), for ASCII. */
 static Status test_case(JinjaRun *run, JinjaValue value, char least, char most, JinjaValue *result) {
     bool cased = false, other = false;
     TRY(jinja_text_of(run, value, &value));

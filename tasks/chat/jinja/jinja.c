@@ -10,7 +10,7 @@ enum {
     SOURCE_MOST = 1 << 20,
     TREE_BYTES = 1 << 28,
     STEPS_MOST = 1 << 23,
-    BYTES_MOST = 1 << 28, // that a rendering takes, with all that it makes on its way
+    BYTES_MOST = 1 << 28, // maximum memory of a rendering, including intermediate values
 };
 
 struct JinjaTemplate {

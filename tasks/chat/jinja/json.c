@@ -51,7 +51,7 @@ static bool write_scalar(JinjaText *text, JinjaValue value) {
     return true;
 }
 
-/* A key that is none of a string becomes one. */
+/* A key that is not a string is converted to one. */
 static bool write_key(JinjaText *text, JinjaValue key, const JinjaJson *form) {
     bool written = true;
     if (key.kind == VALUE_STRING) {

@@ -1,4 +1,4 @@
-/* json: values as JSON, as Python's json.dumps() writes them, and from jansson's. */
+/* json: converts values to JSON, as Python's json.dumps() does, and from jansson's. */
 #pragma once
 
 #include "tasks/chat/jinja/value.h"
@@ -8,11 +8,11 @@
 typedef struct {
     int indent; // -1: all on one line
     const char *item, *key;
-    bool ascii; // what lies beyond is escaped
+    bool ascii; // other characters are escaped
 } JinjaJson;
 
-/* False for what JSON cannot say: an undefined value, a macro, ... */
+/* Returns false for values that JSON cannot represent: an undefined value, a macro, ... */
 bool jinja_write_json(JinjaText *text, JinjaValue value, const JinjaJson *form, int depth);
 
-/* Strings stay the object's. */
+/* Strings are still owned by the object. */
 JinjaValue jinja_from_json(JinjaPool *pool, const json_t *json);

@@ -1,11 +1,11 @@
-/* The methods of strings, dicts and lists. A row without a function and with parameters is of a method
- * that changes its object, which templates may not call. */
+/* Methods of strings, dicts and lists. A row with parameters but without a function is a method that modifies
+ * its object, which templates may not call. */
 #include "tasks/chat/jinja/run.h"
 #include "tasks/chat/jinja/text.h"
 
 #include <string.h>
 
-/* A string; or where it may be none too, that. */
+/* Requires a string or, with `none`, none. */
 static Status want(JinjaRun *run, JinjaValue value, bool none) {
     if (value.kind == VALUE_STRING || (none && value.kind <= VALUE_NONE && value.kind != VALUE_UNDEFINED))
         return OK;
@@ -109,7 +109,7 @@ static Status call_replace(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
     return OK;
 }
 
-/* Where the part stands, in characters, or -1. */
+/* The position of the part, in characters, or -1. */
 static Status find(JinjaRun *run, const JinjaArguments *a, bool last, JinjaValue *result) {
     TRY(want(run, a->values[1], false));
     int64_t at = last ? jinja_search_last(&run->pool, a->values[0], a->values[1])
@@ -173,7 +173,7 @@ static Status call_join(JinjaRun *run, const JinjaArguments *a, JinjaValue *resu
     return OK;
 }
 
-/* str.isdigit() and isspace() and the like, of what is ASCII. */
+/* str.isdigit(), isspace() and the like, for ASCII. */
 static Status all_between(JinjaRun *run, const JinjaArguments *a, const char *among, JinjaValue *result) {
     JinjaValue string = a->values[0];
     bool all = string.length > 0;

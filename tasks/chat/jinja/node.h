@@ -1,16 +1,16 @@
-/* node: a template as a tree. */
+/* node: the syntax tree of a template. */
 #pragma once
 
 #include "base/status.h"
 #include "tasks/chat/jinja/value.h"
 
 typedef enum {
-    /* statements, and what they have in a node */
-    NODE_TEXT,   // value
-    NODE_OUTPUT, // first: what is printed
-    NODE_FOR,    // first: target, second: what is gone through, third: condition or NULL; body, other: else
-    NODE_IF,     // first: condition; body, other: else, which may be another NODE_IF
-    NODE_SET,    // first: target, second: value
+    /* statements, with the members that they use */
+    NODE_TEXT,       // value
+    NODE_OUTPUT,     // first: what is printed
+    NODE_FOR,        // first: target, second: iterable, third: condition or NULL; body, other: else
+    NODE_IF,         // first: condition; body, other: else, which may be another NODE_IF
+    NODE_SET,        // first: target, second: value
     NODE_SET_BLOCK,  // first: target, second: filters around NODE_CAPTURED or NULL; body
     NODE_FILTERED,   // second: filters around NODE_CAPTURED; body
     NODE_WITH,       // items: NODE_SET; body
@@ -20,7 +20,7 @@ typedef enum {
     NODE_CONTINUE,
     /* expressions */
     NODE_CONSTANT,  // value
-    NODE_CAPTURED,  // what the body of the statement around has printed
+    NODE_CAPTURED,  // the output of the enclosing statement's body
     NODE_NAME,      // name
     NODE_LIST,      // items
     NODE_TUPLE,     // items
@@ -46,7 +46,7 @@ typedef enum {
     NODE_KINDS
 } JinjaNodeKind;
 
-/* An operator by its one or two characters. `in` and `not in` are words. */
+/* An operator, by its one or two characters. `in` and `not in` are words. */
 typedef int JinjaSign;
 #define SIGN1(a)    ((JinjaSign)(a))
 #define SIGN2(a, b) ((JinjaSign)(a) | (JinjaSign)(b) << 8)
@@ -61,7 +61,7 @@ typedef struct JinjaNode {
     JinjaValue value;
     struct JinjaNode *first, *second, *third;
     struct JinjaNode *items, *body, *other; // lists
-    struct JinjaNode *next;                 // of the list that the node is in
+    struct JinjaNode *next;                 // in the list that contains the node
 } JinjaNode;
 
 /* ---- tokens ---- */
@@ -89,22 +89,22 @@ typedef struct {
 typedef struct {
     JinjaPool *pool;
     JinjaToken *tokens;
-    int64_t count, room, at; // at: the parser's
+    int64_t count, room, at; // at: the parser's position
     int depth;               // the parser's
-    int loops;               // around what is being parsed: break and continue may stand there
-    bool lenient;            // inside of an `if`, where an unknown filter is an error when it is met
-    JinjaNode *unknown;      // the first filter or test that is unknown elsewhere
+    int loops;               // enclosing loops: break and continue are allowed
+    bool lenient;            // inside an `if`, where an unknown filter is an error only if evaluated
+    JinjaNode *unknown;      // the first unknown filter or test elsewhere
 } JinjaTokens;
 
-/* Cuts the source; blocks and comments take the newline behind them and the spaces before them, as
- * transformers sets trim_blocks and lstrip_blocks. */
+/* Splits the source into tokens. Blocks and comments absorb the newline after them and the spaces before
+ * them, like transformers' trim_blocks and lstrip_blocks. */
 CHECKED Status jinja_tokenize(const char *source, int64_t length, JinjaTokens *tokens);
 
 /* ---- parsing ---- */
 
 CHECKED Status jinja_parse(JinjaTokens *tokens, JinjaNode **list); // tokens->at is 0
 
-/* The parts of the parser's other file, expressions.c. */
+/* Shared with the parser's other file, expressions.c. */
 const JinjaToken *jinja_token(const JinjaTokens *t, int ahead);
 bool jinja_at_sign(const JinjaTokens *t, JinjaSign sign);
 bool jinja_at_name(const JinjaTokens *t, const char *name);

@@ -1,4 +1,4 @@
-/* Arithmetic and comparisons, as Python does them. */
+/* Arithmetic and comparisons with Python's semantics. */
 #include "tasks/chat/jinja/run.h"
 #include "tasks/chat/jinja/text.h"
 
@@ -18,7 +18,7 @@ static int64_t floor_divide(int64_t a, int64_t b) {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-/* a ** b of whole numbers, b >= 0; false where it does not fit. */
+/* a ** b of integers, b >= 0; false if it overflows. */
 static bool power(int64_t a, int64_t b, int64_t *result) {
     *result = 1;
     if (a == 0 || a == 1 || a == -1) {
@@ -77,7 +77,7 @@ static void write_escaped(JinjaText *text, JinjaValue string) {
     }
 }
 
-/* Beside a string that `safe` has marked, HTML's characters of one that it has not are escaped. */
+/* Next to a string marked by `safe`, HTML's characters of an unmarked one are escaped. */
 static void join(JinjaText *text, JinjaValue a, JinjaValue b) {
     if (b.safe && !a.safe)
         write_escaped(text, a);
@@ -89,7 +89,7 @@ static void join(JinjaText *text, JinjaValue a, JinjaValue b) {
         jinja_write(text, b.bytes, b.length);
 }
 
-/* What would not fit is not begun. */
+/* Refuses at once if the result would not fit. */
 static JinjaValue repeat(JinjaRun *run, JinjaValue a, int64_t times) {
     int64_t once = a.kind == VALUE_STRING ? a.length : a.list->count * (int64_t)sizeof *a.list->items;
     if (once && times > run->pool.bytes / once) run->pool.over = true;

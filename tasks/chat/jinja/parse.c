@@ -1,4 +1,4 @@
-/* The parser's statements. */
+/* Parses statements. */
 #include "tasks/chat/jinja/node.h"
 #include "tasks/chat/jinja/run.h"
 
@@ -61,14 +61,14 @@ Status jinja_expect_name(JinjaTokens *t, const char **name) {
 
 static Status parse_list(JinjaTokens *t, const char *const *ends, JinjaNode **list);
 
-/* The rest of a tag, and what follows up to a block that begins with one of the names. */
+/* The rest of a tag, and statements up to a block that begins with one of the names. */
 static Status parse_body(JinjaTokens *t, const char *const *ends, JinjaNode **list) {
     jinja_skip_sign(t, ':');
     TRY(expect(t, TOKEN_BLOCK_END));
     return parse_list(t, ends, list);
 }
 
-/* The same of a block that has its own scope: `loops` around it, in which break and continue may stand. */
+/* The same for a block with its own scope; `loops` around it in which break and continue are allowed. */
 static Status parse_scope(JinjaTokens *t, const char *end, int loops, JinjaNode **list) {
     const char *const ends[] = {end, NULL};
     JinjaTokens around = *t;
@@ -98,7 +98,7 @@ static Status parse_one_target(JinjaTokens *t, bool member, JinjaNode **node) {
     return OK;
 }
 
-/* A name, several, or where `member` a namespace's member. */
+/* A name, several names, or with `member` a namespace's member. */
 static Status parse_target(JinjaTokens *t, bool member, JinjaNode **node) {
     JinjaNode *tuple = jinja_node(t, NODE_TUPLE), **last = &tuple->items;
     TRY(parse_one_target(t, member, last));
@@ -158,7 +158,7 @@ static Status parse_if(JinjaTokens *t, JinjaNode *node) {
     return OK;
 }
 
-/* Filters behind a block's head, around what its body prints. */
+/* Filters after a block's head, applied to the output of its body. */
 static Status parse_block_filters(JinjaTokens *t, bool first, JinjaNode **node) {
     *node = jinja_node(t, NODE_CAPTURED);
     return jinja_parse_filters(t, first, node);
@@ -237,7 +237,7 @@ static Status parse_statement(JinjaTokens *t, JinjaNode **node) {
     return fail(ERROR_FORMAT, "line %d: {%% %.40s %%} is not supported here", (*node)->line, name);
 }
 
-/* Up to a block that begins with one of the names, which is left there, or where there are none, to the
+/* Statements up to a block that begins with one of the names, which is not consumed; without names, to the
  * end. */
 static Status parse_list(JinjaTokens *t, const char *const *ends, JinjaNode **last) {
     if (t->depth > 100 || t->pool->over)

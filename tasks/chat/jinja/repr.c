@@ -1,4 +1,4 @@
-/* Values as text: Python's str() and repr(). */
+/* Converts values to text: Python's str() and repr(). */
 #include "tasks/chat/jinja/text.h"
 #include "tasks/chat/jinja/value.h"
 
@@ -33,7 +33,7 @@ JinjaValue jinja_written(const JinjaText *text) {
     return jinja_string(text->bytes ? text->bytes : "", text->count);
 }
 
-/* The fewest digits that read back as the same number; with an exponent below 1e-4 and from 1e16 on. */
+/* The shortest digits that read back as the same number; with an exponent below 1e-4 and from 1e16 on. */
 void jinja_write_float(JinjaText *text, double value) {
     char scientific[40], shown[64];
     int digits = 1;

@@ -43,7 +43,7 @@ bool jinja_is_space(int32_t code) {
            code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-/* Where the character that ends at `end` begins. */
+/* The start of the character that ends at `end`. */
 static int64_t last_begins(const char *bytes, int64_t end) {
     for (int64_t size, at = end - 1; at >= 0 && at >= end - 4; at--) {
         jinja_decode(bytes + at, end - at, &size);
@@ -94,7 +94,7 @@ static JinjaValue slice(JinjaValue string, int64_t begin, int64_t end) {
     return jinja_string(string.bytes + begin, end - begin);
 }
 
-/* An empty `old` stands before each character and at the end. */
+/* An empty `old` matches before each character and at the end. */
 JinjaValue jinja_replace(JinjaPool *pool, JinjaValue string, JinjaValue old, JinjaValue new, int64_t most) {
     JinjaText text = {.pool = pool};
     int64_t at = 0, found, size;
@@ -172,7 +172,8 @@ JinjaValue jinja_split_lines(JinjaPool *pool, JinjaValue string) {
 
 /* ---- case ---- */
 
-/* Letters whose other case is several, or depends on what stands beside them; and title case of its own. */
+/* Letters whose other case is several letters or depends on context; and those with a title case of their
+ * own. */
 static bool is_special(int32_t code) {
     return code == 0xdf || (code >= 0x130 && code <= 0x131) || code == 0x149 ||
            (code >= 0x1c4 && code <= 0x1cc) || (code >= 0x1f0 && code <= 0x1f3) || code == 0x345 ||
@@ -183,7 +184,7 @@ static bool is_special(int32_t code) {
 }
 
 bool jinja_change_case(JinjaText *text, JinjaValue string, JinjaCase to) {
-    bool inside = false; // a word, behind its first letter
+    bool inside = false; // after a word's first letter
     jinja_spend(text->pool, string.length >> 4);
     for (int64_t at = 0, size; at < string.length; at += size) {
         int32_t code = jinja_decode(string.bytes + at, string.length - at, &size), other;

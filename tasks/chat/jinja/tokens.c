@@ -1,4 +1,4 @@
-/* A template's source as tokens: jinja2's lexer. */
+/* Splits a template's source into tokens: jinja2's lexer. */
 #include "base/utf8.h"
 #include "tasks/chat/jinja/node.h"
 #include "tasks/chat/jinja/text.h"
@@ -9,10 +9,10 @@
 
 typedef struct {
     JinjaTokens *tokens;
-    JinjaValue source; // newlines are "\n", and the last one is gone
+    JinjaValue source; // newlines are "\n", and the last one is removed
     int64_t at;
     int line;
-    bool fresh; // what stood before `at` ended in a newline
+    bool fresh; // the text before `at` ended in a newline
     char open[256];
     int opened; // parentheses
 } Lexer;
@@ -91,7 +91,7 @@ static Status read_number(Lexer *l) {
     return OK;
 }
 
-/* "\x41" and the like: `at` is behind its letter. */
+/* "\x41" and the like: `at` is after the letter. */
 static bool read_code(JinjaText *text, const char **at, const char *end, int digits) {
     int32_t code = 0;
     for (int i = 0; i < digits; i++, ++*at) {
@@ -104,7 +104,7 @@ static bool read_code(JinjaText *text, const char **at, const char *end, int dig
     return true;
 }
 
-/* One escape of a string, behind its backslash. */
+/* One escape of a string, after the backslash. */
 static bool read_escape(JinjaText *text, const char **at, const char *end) {
     static const char plain[] = "n\nt\tr\r\\\\''\"\"a\ab\bf\fv\v";
     char c = *(*at)++;
@@ -172,7 +172,7 @@ static Status read_sign(Lexer *l) {
     return OK;
 }
 
-/* The end of a tag, `close`, which a minus may stand before, and in a block a plus. */
+/* The end of a tag, `close`, optionally after a minus, and in a block after a plus. */
 static bool read_end(Lexer *l, const char *close, JinjaTokenKind kind) {
     bool block = kind == TOKEN_BLOCK_END, sign = here(l, 0) == '-' || (block && here(l, 0) == '+');
     bool minus = here(l, 0) == '-';
@@ -212,7 +212,7 @@ static Status read_tag(Lexer *l, const char *close, JinjaTokenKind kind) {
 
 /* ---- text ---- */
 
-/* Where the next "{{", "{%" or "{#" stands, or the end. */
+/* The position of the next "{{", "{%" or "{#", or the end. */
 static int64_t find_tag(const Lexer *l) {
     for (int64_t at = l->at; at + 1 < l->source.length; at++)
         if (l->source.bytes[at] == '{' && strchr("{%#", l->source.bytes[at + 1]) && l->source.bytes[at + 1])
@@ -235,7 +235,7 @@ static void add_text(Lexer *l, int64_t end, char sign, bool block) {
     advance_to(l, end);
 }
 
-/* Behind the end of a comment or of raw text. */
+/* After the end of a comment or of raw text. */
 static void skip_newline(Lexer *l, char sign) {
     if (sign == '-')
         skip_spaces(l);
@@ -255,7 +255,8 @@ static Status read_comment(Lexer *l) {
     return OK;
 }
 
-/* Is this the block "{% word %}"? `at` is behind its sign; *end gets where it ends, *sign the one there. */
+/* Whether this is the block "{% word %}"; `at` is after its sign. *end is set to its end, *sign to the sign
+ * there. */
 static bool is_block(const Lexer *l, int64_t at, const char *word, int64_t *end, char *sign) {
     Lexer ahead = *l;
     ahead.at = at;
@@ -269,7 +270,7 @@ static bool is_block(const Lexer *l, int64_t at, const char *word, int64_t *end,
     return stands(&ahead, "%}");
 }
 
-/* Text that is none of Jinja's, up to "{% endraw %}". */
+/* Raw text, up to "{% endraw %}". */
 static Status read_raw(Lexer *l, int64_t begin, char sign) {
     int64_t end;
     char close;

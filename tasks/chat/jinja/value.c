@@ -186,7 +186,7 @@ bool jinja_equal(JinjaPool *pool, JinjaValue a, JinjaValue b) {
         jinja_spend(pool, a.length >> 8);
         return a.length == b.length && memcmp(a.bytes, b.bytes, (size_t)a.length) == 0;
     }
-    if (a.kind > VALUE_RANGE && a.kind != VALUE_DICT) return a.list == b.list; // the same one
+    if (a.kind > VALUE_RANGE && a.kind != VALUE_DICT) return a.list == b.list; // identity
     if (!jinja_enter(pool)) return false;
     bool equal = equal_inside(pool, a, b);
     jinja_leave(pool);
@@ -214,7 +214,7 @@ bool jinja_compare(JinjaPool *pool, JinjaValue a, JinjaValue b, int *order) {
         return x == x && y == y;
     }
     if (a.kind != b.kind) return false;
-    if (a.kind == VALUE_STRING) { // UTF-8 is in the order of its characters
+    if (a.kind == VALUE_STRING) { // byte order is character order in UTF-8
         int64_t least = a.length < b.length ? a.length : b.length;
         int bytes = least ? memcmp(a.bytes, b.bytes, (size_t)least) : 0;
         *order = bytes ? (bytes > 0) - (bytes < 0) : (a.length > b.length) - (a.length < b.length);
@@ -226,7 +226,7 @@ bool jinja_compare(JinjaPool *pool, JinjaValue a, JinjaValue b, int *order) {
     return comparable;
 }
 
-/* A tuple of what is hashable is so in Python too; nobody has one as a key. */
+/* In Python a tuple of hashable items is hashable, too; no template uses one as a key. */
 bool jinja_hashable(JinjaValue value) {
     return value.kind <= VALUE_STRING;
 }

@@ -1,5 +1,5 @@
-/* Pictures in files of many: IDX of the MNIST family, and CIFAR-10 and CIFAR-100. They are read into memory
- * at once, compressed or not. */
+/* Reads files with many pictures: IDX of the MNIST family, and CIFAR-10 and CIFAR-100. They are read into
+ * memory at once, compressed or not. */
 #include "base/files.h"
 #include "base/gzip.h"
 #include "base/memory.h"
@@ -15,7 +15,7 @@ enum { PIECE = 1 << 20, NAMES_LIMIT = 1 << 16 };
 
 /* ---- reading ---- */
 
-/* The system's reason, where it has one, is not the file's. */
+/* The system's reason, if there is one, is not the file's fault. */
 static Status fail_read(gzFile file, const char *path, const char *damage) {
     int error;
     const char *reason = gzerror(file, &error);
@@ -24,7 +24,7 @@ static Status fail_read(gzFile file, const char *path, const char *damage) {
     return fail(ERROR_FORMAT, "%s: %s", path, damage);
 }
 
-/* The next `count` bytes, into memory that grows with what really comes: a header may lie. */
+/* Reads the next `count` bytes into memory that grows with the data, because a header may lie. */
 static Status read_bytes(gzFile file, const char *path, int64_t count, uint8_t **bytes) {
     int64_t used = 0, room = 0;
     *bytes = NULL;
@@ -45,7 +45,8 @@ static Status check_end(gzFile file, const char *path) {
     return fail_read(file, path, got < 0 ? "damaged" : "longer than its header says");
 }
 
-/* `most` bytes can be in it. Mapped before, since gzopen would wait for a pipe's other end. */
+/* Opens a file and sets the most bytes it can contain. It is mapped first, because gzopen would wait for a
+ * pipe's writer. */
 static Status open_file(const char *path, gzFile *file, int64_t *most) {
     FileMap map;
     TRY(file_map(path, &map));
@@ -66,7 +67,7 @@ static void number_classes(ImageSource *s, int64_t classes) {
 
 /* ---- IDX ---- */
 
-/* A magic number and `rank` sizes, of four bytes each, the highest first. */
+/* A magic number and `rank` sizes, of four bytes each, big-endian. */
 static Status read_header(gzFile file, const char *path, int64_t magic, int rank, int64_t *sizes) {
     OWNED uint8_t *header = NULL;
     TRY(read_bytes(file, path, 4 * (rank + 1), &header));
@@ -105,7 +106,7 @@ static bool replace(char *text, const char *from, const char *to) {
     return at;
 }
 
-/* train-images-idx3-ubyte has its classes in train-labels-idx1-ubyte. */
+/* The classes of train-images-idx3-ubyte are in train-labels-idx1-ubyte. */
 static char *labels_path(const char *path) {
     char *labels = memory_text(path), *name = labels + (path_name(path) - path);
     (void)replace(name, "images", "labels");
@@ -143,7 +144,7 @@ Status images_open_idx(const char *path, ImageSource *s) {
 
 /* ---- CIFAR ---- */
 
-/* Of each plane's pixels, interleaved. */
+/* Interleaves the planes of a picture. */
 static void interleave(const uint8_t *planes, uint8_t *pixels) {
     for (int i = 0; i < CIFAR_PLANE; i++)
         for (int c = 0; c < IMAGE_CHANNELS; c++) *pixels++ = planes[c * CIFAR_PLANE + i];
@@ -175,7 +176,7 @@ static Status add_records(const char *path, int64_t heads, int64_t *pixel_room, 
     return status;
 }
 
-/* The classes' names from the file beside the pictures, a line each; numbers where there is none. */
+/* Class names from the file beside the pictures, one per line; numbers if there is none. */
 static Status name_classes(const char *path, const char *file, int64_t classes, ImageSource *s) {
     int64_t before = path_name(path) - path;
     char *folder = memory_text_slice(before ? path : ".", (size_t)(before ? before : 1));

@@ -7,17 +7,17 @@
 
 #include <string.h>
 
-/* What stb_image allocates for a pixel, altogether: of 16 bits and four channels 8 bytes inflated, 8 as a
- * picture, 6 of three channels, 3 of 8 bits. An interlaced one is inflated into twice the room once it does
- * not fit, and put together of its passes. */
+/* The most that stb_image allocates per pixel, in total. For 16 bits and four channels: 8 bytes inflated, 8
+ * as a picture, 6 for three channels, 3 for 8 bits. An interlaced picture is inflated into twice the memory
+ * when it does not fit, and then assembled from its passes. */
 enum {
     BYTES_PER_PIXEL = 8 + 8 + 6 + 3,
-    BYTES_INTERLACED = 16 + 8, // besides
-    BLOCK = 32,                // pixels that a side may be rounded up to
+    BYTES_INTERLACED = 16 + 8, // in addition
+    BLOCK = 32,                // pixels to which a side may be rounded up
     TABLES = 1 << 20           // bytes, of any picture
 };
 
-/* What decoding may take, in bytes. */
+/* The most memory that decoding may take, in bytes. */
 static size_t bound(const ImageHeader *header, int64_t length) {
     int64_t height = (header->height + BLOCK - 1) / BLOCK * BLOCK;
     int64_t width = (header->width + BLOCK - 1) / BLOCK * BLOCK;
@@ -25,8 +25,8 @@ static size_t bound(const ImageHeader *header, int64_t length) {
     return (size_t)(height * width * bytes + 4 * length + TABLES);
 }
 
-/* A copy in which every colour that a pixel could name is there: black, as for Pillow. stb_image looks behind
- * those that are. */
+/* A copy with all colours that a pixel could refer to; missing ones are black, as in Pillow. stb_image would
+ * read beyond the palette. */
 static uint8_t *with_all_colours(const uint8_t *bytes, const ImageHeader *header) {
     uint8_t *copy = memory_allocate((size_t)(header->end + header->missing));
     memcpy(copy, bytes, (size_t)header->palette);
@@ -45,7 +45,7 @@ uint8_t image_grey(const uint8_t colours[3]) {
     return (uint8_t)((19595 * colours[0] + 38470 * colours[1] + 7471 * colours[2] + (1 << 15)) >> 16);
 }
 
-/* Pixels of `stored` channels, of which a second or fourth is alpha, become grey where they are. */
+/* Pixels of `stored` channels, the second or fourth of which is alpha, become grey in place. */
 static void make_grey(uint8_t *pixels, int64_t count, int stored) {
     for (int64_t i = 0; i < count; i++) {
         const uint8_t *from = pixels + i * stored;
@@ -53,8 +53,8 @@ static void make_grey(uint8_t *pixels, int64_t count, int stored) {
     }
 }
 
-/* Pixels of other channels than three become colours: grey is spread, alpha left out. stb_image could do it, but its conversion
- * of a PNM of 16 bits reads behind the pixels. */
+/* Pixels with other than three channels become colours: grey is replicated, alpha dropped. stb_image could do
+ * it, but its conversion of a 16-bit PNM reads beyond the pixels. */
 static void make_colours(Image *image) {
     const int64_t count = image->height * image->width, stored = image->channels;
     uint8_t *colours = memory_array((size_t)count, 3);
@@ -75,7 +75,7 @@ Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int6
     ImageHeader header;
     *image = (Image){0};
     TRY(image_inspect(bytes, length, name, &header));
-    image->channels = channels == 1 ? 0 : channels; // stb_image's own grey is rounded down
+    image->channels = channels == 1 ? 0 : channels; // stb_image's own grey rounds down
     TRY(load(bytes, length, name, &header, image));
     if (image->height != header.height || image->width != header.width) {
         image_free(image);

@@ -1,7 +1,7 @@
-/* decode: one picture, from the bytes of a PNG, JPEG, BMP or PNM file. Its contents say which it is, not its
- * name. The bytes may come from a stranger: the picture's size is known, and refused if too large, before
- * anything is decoded; memory is bounded by it; a file that is cut off, that has something else behind the
- * picture's end, or that is not what it says, is an ERROR_FORMAT. */
+/* decode: decodes a PNG, JPEG, BMP or PNM file, recognized by its contents, not its name. The bytes are
+ * untrusted: the picture's size is known, and refused if too large, before anything is decoded, and bounds
+ * the memory. A file that is truncated, has other data after the picture, or is not what it claims to be is
+ * an ERROR_FORMAT. */
 #pragma once
 
 #include "base/status.h"
@@ -12,29 +12,29 @@
 
 enum {
     IMAGE_PIXELS_LIMIT = 1 << 26, // height * width
-    IMAGE_PIXEL_BYTES = 32,       // of memory that a pixel takes at most while it is decoded
+    IMAGE_PIXEL_BYTES = 32,       // most memory per pixel while decoding
     IMAGE_SIDE_LIMIT = 1 << 20,
     IMAGE_FILE_LIMIT = 1 << 28 // bytes
 };
 
-/* Into 1 or 3 channels of 8 bits, as Pillow's convert("L") and convert("RGB") do: an alpha channel is left
- * out; grey is spread over three channels, and colours are weighed into one; of 16 bits the upper 8 are kept.
- * `name` is for messages. Threads may decode at once. */
+/* Decodes to 1 or 3 channels of 8 bits, like Pillow's convert("L") and convert("RGB"): alpha is dropped; grey
+ * is replicated over three channels, and colours are weighted into one; of 16 bits the upper 8 are kept.
+ * `name` is for messages. Thread-safe. */
 CHECKED Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels,
                             Image *image);
 CHECKED Status image_read_file(const char *path, int64_t channels, Image *image);
 
-/* What three colours weigh as one, by ITU-R BT.601, to the bits of Pillow's. */
+/* The grey value of a colour, by ITU-R BT.601, bit for bit as in Pillow. */
 uint8_t image_grey(const uint8_t colours[3]);
 
-/* What the file's own headers say. */
+/* The content of the file's headers. */
 typedef struct {
     int64_t height, width;
     bool jpeg;
     bool interlaced; // a PNG
-    int64_t end;     // byte behind the picture
-    int64_t palette; // byte behind the colours that pixels name; 0: they name none
-    int64_t missing; // bytes of those that a pixel could name, and that are not there
+    int64_t end;     // offset of the byte after the picture
+    int64_t palette; // offset of the byte after the palette; 0: no palette
+    int64_t missing; // bytes of colours that a pixel could refer to but that are missing
 } ImageHeader;
 
 /* Walks through the file's parts to its end. ERROR_FORMAT as above. */

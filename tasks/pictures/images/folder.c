@@ -1,11 +1,11 @@
-/* A folder of class folders. The list of its files is a text of entries that each end in a zero:
+/* Reads a folder of class folders. Its files are listed in a text of zero-terminated entries:
  *
  *     fusebox pictures 1
  *     /data/train             the folder that was listed
- *     D<mtime> <folder>       each folder in it, and first itself: D1700000000.123456789
+ *     D<mtime> <folder>       each folder in it, beginning with itself: D1700000000.123456789
  *     P<name>                 a picture in that folder
  *
- * A kept list holds as long as no folder has been changed since: its mtime tells. */
+ * A cached list is valid as long as the mtime of each folder is unchanged. */
 #define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"
@@ -32,7 +32,7 @@ bool images_is_picture(const char *name) {
 
 /* ---- making a list ---- */
 
-/* A folder, by whatever path or links it is reached. */
+/* A folder, by identity, whatever path or links lead to it. */
 typedef struct {
     uint64_t device, file;
 } FolderKey;
@@ -44,7 +44,7 @@ typedef struct {
 typedef struct {
     char *text;
     int64_t length, room;
-    Seen *seen; // stb_ds's table of the folders that were listed
+    Seen *seen; // stb_ds's table of the listed folders
 } List;
 
 /* Adds an entry of two parts. */
@@ -56,7 +56,7 @@ static void add_entry(List *list, const char *head, const char *tail) {
     list->length += heads + tails;
 }
 
-/* "D<mtime> " of a folder; empty where there is none. */
+/* "D<mtime> " for a folder; empty if it does not exist. */
 static void stamp(const char *root, const char *folder, char text[STAMP], FolderKey *key) {
     struct stat now;
     OWNED char *path = path_join(root, folder);
@@ -66,8 +66,8 @@ static void stamp(const char *root, const char *folder, char text[STAMP], Folder
     *key = (FolderKey){now.st_dev, now.st_ino};
 }
 
-/* The pictures of root/folder, then those of the folders in it. A folder to which several ways lead is listed
- * once: links that lead to each other would make as many ways as there are paths. */
+/* Lists the pictures of root/folder, then those of its subfolders. A folder that can be reached in several
+ * ways is listed once: links to each other would make endlessly many paths. */
 static Status list_folder(const char *root, const char *folder, int depth, List *list) {
     char mtime[STAMP];
     FolderKey key = {0};
@@ -102,14 +102,14 @@ static Status list_folder(const char *root, const char *folder, int depth, List 
 
 /* ---- keeping it ---- */
 
-/* The entry behind `entry`; NULL at the end. */
+/* The entry after `entry`; NULL at the end. */
 static const char *next_entry(const List *list, const char *entry) {
     const char *next = entry + strlen(entry) + 1;
     return next < list->text + list->length ? next : NULL;
 }
 
-/* The folder of an entry that is as it was: one below the root, none of whose names begins with a dot; NULL
- * else. */
+/* The folder of an entry if it is unchanged and below the root, with no name beginning with a dot; else
+ * NULL. */
 static const char *same_folder(const char *root, const char *entry) {
     char mtime[STAMP];
     FolderKey key;
@@ -119,8 +119,8 @@ static const char *same_folder(const char *root, const char *entry) {
     return *mtime && strncmp(entry, mtime, strlen(mtime)) == 0 ? folder : NULL;
 }
 
-/* Whether a list is of this folder, and the folders are as they were. It may lie in a stranger's: it names no
- * picture elsewhere. */
+/* Whether a list is for this folder, and the folders are unchanged. The list may come from someone else, so
+ * it must not name pictures elsewhere. */
 static bool still_holds(const List *list, const char *root) {
     const char *entry = list->text, *folder = NULL;
     if (!list->length || list->text[list->length - 1] || strcmp(entry, first_entry) != 0) return false;
@@ -142,7 +142,7 @@ static char *kept_name(const char *cache, const char *root) {
     return path_join(cache, name);
 }
 
-/* The kept list, or a new one, which is kept then. */
+/* The cached list, or a new one, which is then cached. */
 static Status find_list(const char *root, const char *cache, List *list) {
     char *kept = cache ? kept_name(cache, root) : NULL;
     PathKind kind = PATH_ABSENT;
@@ -172,7 +172,7 @@ static void add_file(ImageSource *s, const char *folder, const char *name) {
     s->labels[s->count++] = (int32_t)(s->classes - 1);
 }
 
-/* The class is the first part of a picture's folder. */
+/* The class is the first component of a picture's folder. */
 static Status read_list(const List *list, ImageSource *s) {
     const char *folder = "", *class = NULL;
     int64_t class_length = 0, before = 0;

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* What a new place is made of: four neighbours of the old ones, and their shares. */
+/* Inputs of an interpolated position: four neighbours and their weights. */
 typedef struct {
     int64_t at[4];
     double share[4];
@@ -15,7 +15,7 @@ static double cubic(double x) {
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
 }
 
-/* Centres lie on centres; beyond the edge lies what is at the edge. */
+/* Aligned at centres; beyond the edge the edge's value repeats. */
 static Taps taps_of(int64_t i, int64_t side, int64_t new_side) {
     double place = ((double)i + 0.5) * (double)side / (double)new_side - 0.5, whole = floor(place);
     Taps taps;

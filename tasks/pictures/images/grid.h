@@ -1,6 +1,6 @@
-/* grid: a square of vectors in another size, by cubic convolution (Keys 1981, with a = -0.75), as
- * torch.nn.functional.interpolate does with mode="bicubic" and align_corners=False: positions that were
- * learned for one size of pictures serve another (Dosovitskiy et al. 2021, section 3.2). */
+/* grid: resizes a square grid of vectors by cubic convolution (Keys 1981, with a = -0.75), like
+ * torch.nn.functional.interpolate with mode="bicubic" and align_corners=False: positions learned for one size
+ * of pictures serve another (Dosovitskiy et al. 2021, section 3.2). */
 #pragma once
 
 #include <stdint.h>

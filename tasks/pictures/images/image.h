@@ -4,7 +4,7 @@
 #include "base/memory.h"
 
 typedef struct {
-    uint8_t *pixels; // (height, width, channels), to be freed with image_free
+    uint8_t *pixels; // (height, width, channels), freed by image_free
     int64_t height, width, channels;
 } Image;
 

@@ -8,11 +8,11 @@
 
 /* ---- opening ---- */
 
-/* What a path holds. */
+/* What a path contains. */
 typedef struct {
     PathList idx;     // IDX files of pictures
     PathList cifar;   // binary files
-    bool fine, found; // `cifar` is of CIFAR-100; there is one of either
+    bool fine, found; // `cifar` is CIFAR-100; a file of either exists
 } Holding;
 
 static bool named(const char *path, const char *a, const char *b) {
@@ -35,7 +35,7 @@ static void hold(Holding *h, const char *path, ImagePart part, bool alone) {
     if (alone || test == (part == IMAGES_TEST)) path_list_add(&h->cifar, memory_text(path));
 }
 
-/* Nothing is held of a folder of pictures. */
+/* Nothing is recorded for a folder of pictures. */
 static Status look(const char *path, ImagePart part, Holding *h) {
     PathKind kind;
     PathList entries;
@@ -151,7 +151,7 @@ char *images_name(const ImageSource *s, int64_t index) {
     return name;
 }
 
-/* Pixels of 3 channels as 1, or of 1 as 3. */
+/* Converts pixels of 3 channels to 1, or of 1 to 3. */
 static void convert(const uint8_t *from, int64_t count, int64_t channels, uint8_t *to) {
     for (int64_t i = 0; i < count && channels == 1; i++, from += IMAGE_CHANNELS) *to++ = image_grey(from);
     for (int64_t i = 0; i < count && channels != 1; i++, to += IMAGE_CHANNELS)

@@ -1,4 +1,4 @@
-/* images: pictures with their classes, wherever they come from:
+/* images: pictures with their classes, from
  *
  *   a folder of class folders    cats/1.jpg, dogs/2.png: the classes are the folders, sorted by name, and
  *                                each one's pictures all that lie below it (PNG, JPEG, BMP, PNM)
@@ -6,11 +6,11 @@
  *                                them: train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-...
  *   CIFAR-10, CIFAR-100          the folder of the binary files: data_batch_1.bin, test_batch.bin, ...
  *
- * What a model gets of them (data/batch.h): bytes (batch, height, width, channels), interleaved, and a class
- * each. They are decoded, cropped, flipped and resized by the loader's workers (data/loader.h) into pinned
- * memory; the model's first operation normalizes them by the mean and deviation of an ImageProcessor.
+ * A model gets them (data/batch.h) as bytes (batch, height, width, channels), interleaved, with a class each.
+ * The loader's workers (data/loader.h) decode, crop, flip and resize them into pinned memory; the model's
+ * first operation normalizes them by the mean and deviation of an ImageProcessor.
  *
- * A picture may come from a stranger. Every error of one names its file. */
+ * Pictures are untrusted. Every error about one names its file. */
 #pragma once
 
 #include "base/memory.h"
@@ -20,21 +20,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which of a source's two parts; a folder of class folders has only the first. */
+/* The two parts of a source; a folder of class folders has only the first. */
 typedef enum { IMAGES_TRAIN, IMAGES_TEST } ImagePart;
 
 typedef struct ImageSource ImageSource;
 
-/* ERROR_FILE where nothing is found, ERROR_FORMAT for files that are not whole. `cache` is a folder that
- * keeps the list of a folder's files, or NULL. */
+/* ERROR_FILE if nothing is found, ERROR_FORMAT for incomplete files. `cache` is a folder for cached lists of
+ * files, or NULL. */
 CHECKED Status images_open(const char *path, ImagePart part, const char *cache, ImageSource **source);
-/* The pictures that a path stands for, as a file, a pattern (* ? [...]) or a folder with those below it,
- * sorted by name. They have one class, which has no name. */
+/* The pictures of a file, a pattern (* ? [...]) or a folder, including subfolders, sorted by name. They have
+ * one class, without a name. */
 CHECKED Status images_open_files(const char *path, ImageSource **source);
-void images_close(ImageSource *source); // NULL is fine
+void images_close(ImageSource *source); // accepts NULL
 CLOSER(images_release, ImageSource, images_close)
 
-/* Whether `path` holds a part for testing beside that for training. */
+/* Whether `path` has a test part in addition to the training part. */
 CHECKED Status images_have_test(const char *path, bool *have);
 
 int64_t images_count(const ImageSource *source);
@@ -42,7 +42,7 @@ int64_t images_classes(const ImageSource *source);
 const char *images_class_name(const ImageSource *source, int64_t label);
 int32_t images_label(const ImageSource *source, int64_t index);
 
-/* Of every picture; 0 where they differ, as in a folder. */
+/* Of every picture; 0 if they differ, as in a folder. */
 int64_t images_height(const ImageSource *source);
 int64_t images_width(const ImageSource *source);
 int64_t images_channels(const ImageSource *source);
@@ -50,8 +50,8 @@ int64_t images_channels(const ImageSource *source);
 /* A name for messages: a file's path, or "FILE, picture 12". The caller frees it with memory_free. */
 char *images_name(const ImageSource *source, int64_t index);
 
-/* Decodes a picture into 1 or 3 channels. Threads may read at once. */
+/* Decodes a picture to 1 or 3 channels. Thread-safe. */
 CHECKED Status images_read(const ImageSource *source, int64_t index, int64_t channels, Image *image);
 
-/* The mean and standard deviation of some of the source's pictures, per channel of the processor. */
+/* The mean and standard deviation of some of the source's pictures, for each channel of the processor. */
 CHECKED Status images_measure(const ImageSource *source, ImageProcessor *processor);

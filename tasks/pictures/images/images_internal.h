@@ -1,4 +1,4 @@
-/* images_internal: what the kinds of sources share. */
+/* images_internal: shared by the kinds of sources. */
 #pragma once
 
 #include "tasks/pictures/images/images.h"
@@ -9,7 +9,7 @@
 /* The files of a folder. */
 typedef struct {
     char *root;     // the folder; NULL: names are paths
-    char *text;     // what the list is read from; `folder` and `name` point into it
+    char *text;     // the text of the list; `folder` and `name` point into it
     int64_t length; // of `text`
     struct {
         const char *folder, *name; // root/folder/name
@@ -26,10 +26,10 @@ struct ImageSource {
     int64_t class_room;
     char *path;       // of pictures in memory, for messages
     uint8_t *pixels;  // (count, height, width, channels), or NULL
-    ImageFiles files; // else
+    ImageFiles files; // otherwise
 };
 
-/* Each fills an empty source. Where it fails, images_close frees what there is. */
+/* Each fills an empty source. On an error the caller frees it with images_close. */
 CHECKED Status images_open_folder(const char *path, const char *cache, ImageSource *source);
 CHECKED Status images_open_unnamed(const char *path, ImageSource *source);
 CHECKED Status images_open_idx(const char *path, ImageSource *source); // a file of pictures
@@ -40,5 +40,5 @@ static inline void images_add_class(ImageSource *s, const char *name, int64_t le
     s->class_names[s->classes++] = memory_text_slice(name, (size_t)length);
 }
 
-/* Whether a file's name says that it is a picture. */
+/* Whether a file's name is that of a picture. */
 bool images_is_picture(const char *name);

@@ -1,11 +1,11 @@
-/* A file's parts, walked through before a library sees it: sizes, and where the picture ends. */
+/* Walks through a file's parts before a library reads it: sizes, and the end of the picture. */
 #include "tasks/pictures/images/decode.h"
 
 #include <stdbool.h>
 #include <string.h>
 #include <zlib.h>
 
-/* Scans of a progressive JPEG, each of which goes over the whole picture; and the pixels of all of them. */
+/* Limits for a progressive JPEG: scans, each of which covers the whole picture; and pixels over all scans. */
 enum { SCANS_LIMIT = 200, SCAN_PIXELS_LIMIT = 1 << 30 };
 
 typedef struct {
@@ -51,8 +51,8 @@ static Status check_size(const Walk *w, int64_t height, int64_t width) {
 
 /* ---- JPEG ---- */
 
-/* Past a scan's entropy-coded bytes, to the next marker: a byte of FF is followed by 0, or by the number of a
- * restart. */
+/* Skips a scan's entropy-coded bytes, to the next marker: within them a byte of FF is followed by 0, or by a
+ * restart marker. */
 static Status skip_scan(Walk *w) {
     while (has(w, 2)) {
         const uint8_t *next = memchr(w->bytes + w->at, 0xFF, (size_t)(w->length - 1 - w->at));
@@ -64,7 +64,7 @@ static Status skip_scan(Walk *w) {
     return cut_off(w);
 }
 
-/* The segment at w->at, behind its marker: its length comes first. */
+/* The segment at w->at, after its marker: it begins with its length. */
 static Status jpeg_segment(Walk *w, int marker, int *scans) {
     const uint8_t *s = w->bytes + w->at;
     bool frame = marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
@@ -88,7 +88,7 @@ static Status walk_jpeg(Walk *w) {
     for (w->at = 2; has(w, 2);) {
         if (w->bytes[w->at] != 0xFF) return damaged(w, "what follows a part of the JPEG is none");
         int marker = w->bytes[w->at + 1];
-        w->at += marker == 0xFF ? 1 : 2; // a part may be preceded by any number of FF
+        w->at += marker == 0xFF ? 1 : 2; // a marker may be preceded by any number of FF
         if (marker == 0xFF || marker == 1) continue;
         if (marker == 0xD9) return scans ? OK : damaged(w, "the JPEG has no scan");
         if (marker == 0 || (marker >= 0xD0 && marker <= 0xD8)) return damaged(w, "a part of the JPEG");
@@ -114,7 +114,7 @@ static Status png_header(Walk *w, const uint8_t *data) {
 
 enum { PNG_PALETTE_BYTES = 3 * 256 };
 
-/* Of a picture of colours by number. */
+/* The palette of an indexed picture. */
 static Status png_palette(Walk *w, int64_t length) {
     if (w->header->palette || length > PNG_PALETTE_BYTES) return damaged(w, "the PNG's palette");
     w->header->palette = w->at + 8 + length;
@@ -141,8 +141,8 @@ static Status walk_png(Walk *w) {
 
 /* ---- BMP ---- */
 
-/* stb_image takes what stands between the header and the pixels for colours, but for 12 bytes behind a header
- * of 12. */
+/* stb_image treats everything between the header and the pixels as the palette, except 12 bytes after a
+ * header of 12. */
 static Status bmp_palette(Walk *w, int64_t header, int64_t bits) {
     int64_t first = 14 + header, colour = header == 12 ? 3 : 4;
     if (w->at < first || header > 124 || bits > 8) return damaged(w, "the BMP's header");
@@ -174,7 +174,7 @@ static bool is_space(int c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* A number behind blanks and comments; -1 for none. */
+/* A number after blanks and comments; -1 for none. */
 static int64_t pnm_number(Walk *w) {
     int64_t value = -1;
     bool comment = false;
@@ -207,7 +207,8 @@ static Status walk_pnm(Walk *w) {
 
 /* ---- any ---- */
 
-/* Behind a picture may stand zeros, blanks, and behind a JPEG another (a telephone's): not another file. */
+/* After a picture there may be zeros, blanks, and after a JPEG another JPEG (as phones write it), but no
+ * other file. */
 static Status check_rest(const Walk *w) {
     bool jpeg = w->bytes[0] == 0xFF;
     for (int64_t i = w->at; i < w->length; i++) {

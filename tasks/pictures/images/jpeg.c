@@ -6,13 +6,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-/* Behind the types that it takes for granted. */
+/* must follow the types that it requires */
 #include <jpeglib.h>
 #include <jerror.h>
 
 enum { GREY = 1, COLOURS = 3, INKS = 4 };
 
-/* All that an error may leave half done stands here, and not in variables that longjmp would lose. */
+/* State that an error may leave half done is here, not in variables that longjmp would clobber. */
 typedef struct {
     struct jpeg_decompress_struct info;
     struct jpeg_error_mgr errors; // info.err
@@ -36,7 +36,7 @@ static void on_error(j_common_ptr info) {
     longjmp(d->failed, 1);
 }
 
-/* Of what libjpeg only warns of, codes that no table has are damage for certain. */
+/* libjpeg only warns about codes that are in no table, but they always mean damage. */
 static void on_message(j_common_ptr info, int level) {
     if (level < 0 && info->err->msg_code == JWRN_HUFF_BAD_CODE) on_error(info);
 }
@@ -55,7 +55,7 @@ static uint8_t part_of(int a, int b) {
     return (uint8_t)((product + (product >> 8)) >> 8);
 }
 
-/* As Pillow's convert("RGB"): such files hold, as Adobe's do, how much light each ink lets through. */
+/* Like Pillow's convert("RGB"): such files, following Adobe, store how much light each ink transmits. */
 static void mix_inks(const Decoder *d, uint8_t *out) {
     for (JDIMENSION x = 0; x < d->info.output_width; x++) {
         const uint8_t *inks = d->inks + INKS * x;

@@ -11,13 +11,13 @@
 
 enum { FILE_LIMIT = 16 << 20 /* bytes */ };
 
-/* The names that are taken, each with the number that its next namesake tries. */
+/* Names in use, each with the next suffix to try. */
 typedef struct {
     char *key;
     int64_t value;
 } Taken;
 
-/* `name`, or `name (2)`, `name (3)`, ... where that is taken. Frees `name`. */
+/* `name`, or `name (2)`, `name (3)`, ... if it is in use. Frees `name`. */
 static char *untaken(char *name, Taken **taken) {
     if (shgeti(*taken, name) < 0) return name;
     size_t room = strlen(name) + LABEL_TEXT;

@@ -49,7 +49,7 @@ static Status read_size(const json_t *root, const char *key, const char *path, i
     return fail(ERROR_FORMAT, "%s: \"%s\" is not the size of a picture", path, key);
 }
 
-/* A list of three, or of one for a grey picture; or a number for all. */
+/* A list of three, or of one for a grey picture; or one number for all. */
 static Status read_channels(const json_t *root, const char *key, const char *path, float *values,
                             int64_t *channels) {
     const json_t *list = json_object_get(root, key);
@@ -68,7 +68,7 @@ static Status read_channels(const json_t *root, const char *key, const char *pat
     return OK;
 }
 
-/* What is subtracted and divided by, for values from 0 to 1 whatever the file scales them to. */
+/* Mean and deviation, for values from 0 to 1, whatever range the file scales them to. */
 static Status read_normalization(const json_t *root, const char *path, ImageProcessor *p) {
     const json_t *factor = json_object_get(root, "rescale_factor");
     double scale = json_is_number(factor) ? 255 * json_number_value(factor) : 1;
@@ -82,7 +82,8 @@ static Status read_normalization(const json_t *root, const char *path, ImageProc
         }
         p->mean[c] = (float)(p->mean[c] / scale);
         p->deviation[c] = (float)(p->deviation[c] / scale);
-        float largest = (1 + fabsf(p->mean[c])) / p->deviation[c]; // that a pixel can become
+        float largest = (1 + fabsf(p->mean[c])) / p->deviation[c]; // the largest value that a pixel can
+                                                                   // become
         if (!isfinite(p->deviation[c]) || p->deviation[c] <= 0 || !isfinite(largest))
             return fail(ERROR_FORMAT, "%s: the pictures' mean or standard deviation is out of range", path);
     }
@@ -94,14 +95,14 @@ static bool is_one_of(const char *key, const char *const keys[]) {
     return *keys;
 }
 
-/* Refuses steps that are not done here: each "do_..." that is unknown, and settings of other processors. */
+/* Refuses unsupported steps: unknown "do_..." keys, and settings of other processors. */
 static Status check_keys(const json_t *root, const char *path) {
     static const char *const known[] = {"do_resize",
                                         "do_center_crop",
                                         "do_rescale",
                                         "do_normalize",
                                         "do_convert_rgb",
-                                        "do_reduce_labels", // of masks
+                                        "do_reduce_labels", // for masks
                                         NULL};
     static const char *const others[] = {"crop_pct", "rescale_offset",    "offset", "size_divisor",
                                          "pad_size", "keep_aspect_ratio", NULL};
@@ -127,7 +128,7 @@ static Status read_all(const json_t *root, const char *path, ImageProcessor *p) 
     TRY(read_size(root, "size", path, &p->scaled_height, &p->scaled_width));
     p->height = p->scaled_height;
     p->width = p->scaled_width ? p->scaled_width : p->scaled_height;
-    bool both = p->scaled_width > 0, crops = asks(root, "do_center_crop", false); // both: sides are given
+    bool both = p->scaled_width > 0, crops = asks(root, "do_center_crop", false); // both sides are given
     if (!both && !crops)
         return fail(ERROR_FORMAT,
                     "%s: \"shortest_edge\" without \"do_center_crop\" leaves pictures of different sizes",
@@ -157,7 +158,7 @@ Status processor_read(const char *folder, ImageProcessor *processor, bool *found
 
 /* ---- writing ---- */
 
-/* The fewest digits that read back as the same float. */
+/* The shortest digits that read back as the same float. */
 static void write_float(JsonWriter *w, float value) {
     char text[NUMBER_TEXT];
     int digits = 1;

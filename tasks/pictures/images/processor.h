@@ -1,5 +1,5 @@
-/* processor: how a picture becomes what a model takes: its size, and the mean and standard deviation that the
- * model's first operation normalizes by. In folders of transformers this is preprocessor_config.json. */
+/* processor: preprocessing of pictures: their size, and the mean and standard deviation with which the
+ * model's first operation normalizes them. In folders of transformers this is preprocessor_config.json. */
 #pragma once
 
 #include "base/status.h"
@@ -9,20 +9,21 @@
 
 enum { IMAGE_CHANNELS = 3 }; // at most: 1 is grey, 3 are red, green and blue
 
-/* As Pillow's filters; each is widened when it shrinks a picture. */
+/* Pillow's filters; each is widened when it shrinks a picture. */
 typedef enum { RESAMPLE_BILINEAR, RESAMPLE_BICUBIC } Resample;
 
 typedef struct {
-    int64_t height, width, channels;     // of the model's pictures: the middle of
-    int64_t scaled_height, scaled_width; // what a picture is scaled to; width 0: its shorter side to height
+    int64_t height, width, channels;     // of the model's pictures, which are cropped from the centre
+    int64_t scaled_height, scaled_width; // size to scale a picture to; width 0: its shorter side becomes
+                                         // height
     Resample resample;
     float mean[IMAGE_CHANNELS];      // of values from 0 to 1, which become
     float deviation[IMAGE_CHANNELS]; // (value - mean) / deviation
 } ImageProcessor;
 
-/* Fills what the folder's preprocessor_config.json says, and leaves the rest of `processor` as it is. `found`
- * tells whether there is one. ERROR_FORMAT for what it asks that is not done here. */
+/* Reads the folder's preprocessor_config.json; members that it does not set stay unchanged. `found`: whether
+ * it exists. ERROR_FORMAT for unsupported settings. */
 CHECKED Status processor_read(const char *folder, ImageProcessor *processor, bool *found);
 
-/* Writes preprocessor_config.json into a folder, as ViTImageProcessor reads it. */
+/* Writes preprocessor_config.json for ViTImageProcessor. */
 CHECKED Status processor_write(const char *folder, const ImageProcessor *processor);

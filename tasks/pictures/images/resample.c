@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Which pixels of an axis make one of the result, and how much each counts. */
+/* The input pixels along an axis for one output pixel, and their weights. */
 typedef struct {
     int64_t first, count;
     float *weights; // (count), whose sum is 1
@@ -24,7 +24,7 @@ static double bicubic(double x) {
     return x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0;
 }
 
-/* Pixels [first, first + count) of `size` pixels scaled to `scaled`, in one block of memory. */
+/* The taps of pixels [first, first + count) of `size` pixels scaled to `scaled`, in one block of memory. */
 static Taps *make_taps(Resample filter, int64_t size, int64_t scaled, int64_t first, int64_t count) {
     double ratio = (double)size / (double)scaled, wide = ratio > 1 ? ratio : 1;
     double reach = wide * (filter == RESAMPLE_BICUBIC ? 2 : 1);
@@ -50,7 +50,7 @@ static Taps *make_taps(Resample filter, int64_t size, int64_t scaled, int64_t fi
 
 /* ---- rows ---- */
 
-/* A mean of rows, `stride` bytes apart: `count` values each. */
+/* The weighted mean of rows, `stride` bytes apart: `count` values each. */
 static void mix_rows(const uint8_t *rows, int64_t stride, const Taps *taps, int64_t count,
                      float *restrict mixed) {
     memset(mixed, 0, (size_t)count * sizeof *mixed);
@@ -85,14 +85,14 @@ static void shrink_row(const float *row, const Taps *columns, int64_t width, int
     }
 }
 
-/* First the rows, since they are mixed fastest, then the columns. */
+/* Rows first, because they are mixed fastest, then columns. */
 static void resample(const Image *image, const Cut *cut, Resample filter, int64_t height, int64_t width,
                      uint8_t *out) {
     int64_t channels = image->channels, stride = image->width * channels;
     const uint8_t *corner = image->pixels + cut->top * stride + cut->left * channels;
     Taps *rows = make_taps(filter, cut->height, cut->scaled_height, cut->first_row, height);
     Taps *columns = make_taps(filter, cut->width, cut->scaled_width, cut->first_column, width);
-    /* Columns of the picture that count at all: of a narrow cut not all are read. */
+    /* The columns of the picture that are used: a narrow cut does not need all of them. */
     int64_t first = columns[0].first, end = columns[width - 1].first + columns[width - 1].count;
     float *mixed = memory_array((size_t)(cut->width * channels), sizeof *mixed);
     for (int64_t y = 0; y < height; y++) {
@@ -105,8 +105,8 @@ static void resample(const Image *image, const Cut *cut, Resample filter, int64_
     memory_free(rows);
 }
 
-/* Where a filter overshoots, it matters which axis Pillow takes first, and that it stores bytes between the two:
- * since version 13 the rows go first where their number shrinks by more than twice what that of columns does. */
+/* If a filter overshoots, the order of the axes matters, because Pillow rounds to bytes between the two:
+ * since version 13 the rows go first if their number shrinks by more than twice the factor of the columns. */
 static bool rows_go_first(const Cut *cut) {
     int64_t rows_lost = cut->height - cut->scaled_height, columns_lost = cut->width - cut->scaled_width;
     return rows_lost > 0 && rows_lost > 2 * columns_lost;

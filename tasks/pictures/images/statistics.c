@@ -1,4 +1,4 @@
-/* What a new model normalizes its pictures by. */
+/* Mean and deviation of the training pictures, for a new model. */
 #include "base/random.h"
 #include "tasks/pictures/images/images.h"
 
@@ -20,7 +20,7 @@ static void add(const Image *image, Sums *sums) {
     sums->pixels += (double)(image->height * image->width);
 }
 
-/* To four digits, as people write them. */
+/* Rounds to four digits. */
 static float rounded(double value) {
     return (float)(round(1e4 * value) / 1e4);
 }
@@ -31,7 +31,7 @@ Status images_measure(const ImageSource *source, ImageProcessor *p) {
     Sums sums = {0};
     for (int64_t i = 0; i < samples && i < count; i++) {
         Image image;
-        status_free(status); // of a broken picture, which training will meet
+        status_free(status); // of a broken picture, which training will report
         status = images_read(source, random_permute(SAMPLE_SEED, 0, count, i), p->channels, &image);
         if (!status) add(&image, &sums);
         image_free(&image);

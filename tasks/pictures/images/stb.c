@@ -1,5 +1,5 @@
-/* The implementation of stb_image, which comes as a header. Its arithmetic wraps around where a hostile file
- * drives it over the edge: the Makefile says so to the compiler. */
+/* The implementation of stb_image, a header-only library. Hostile files can make its arithmetic overflow, so
+ * the Makefile compiles it with wrapping integers. */
 #include "tasks/pictures/images/stb.h"
 
 #include "base/memory.h"
@@ -8,7 +8,7 @@
 
 static _Thread_local size_t allowed;
 
-/* Zeroed: of a damaged file parts are never written, and are to be the same each time. */
+/* Zeroed, because parts of a damaged file are never written and must be deterministic. */
 static void *allocate(size_t bytes) {
     if (bytes > allowed) return NULL;
     allowed -= bytes;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ATTEMPTS = 10, DRAWS = 4 }; // at a part of a picture
+enum { ATTEMPTS = 10, DRAWS = 4 }; // attempts to draw a part of a picture
 enum { STREAM_FLIP = 0x70696374 }; // "pict", of base/random.h
 enum { STREAM_CROP = STREAM_FLIP + 1, STREAM_PAD = STREAM_CROP + ATTEMPTS * DRAWS };
 enum { STREAM_ERASE = STREAM_PAD + 2, STREAM_RECTANGLE };
@@ -28,14 +28,14 @@ static double between(double low, double high, double uniform) {
     return low + (high - low) * uniform;
 }
 
-/* Which parts of a picture may be drawn. */
+/* Parameters of random crops. */
 typedef struct {
     uint64_t stream;
     double least, most; // share of the area
-    double shape;       // the longer side over the shorter at most
+    double shape;       // maximum aspect ratio
 } Parts;
 
-/* False where none of several draws fits into the picture. */
+/* False if none of several draws fits in the picture. */
 static bool draw_part(int64_t height, int64_t width, Parts parts, uint64_t seed, uint64_t counter, Cut *cut) {
     const double limit = log(parts.shape);
     for (uint64_t attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -55,8 +55,8 @@ static bool draw_part(int64_t height, int64_t width, Parts parts, uint64_t seed,
     return false;
 }
 
-/* A part of at least that share of the picture's area; the largest middle part in shape where none of several
- * draws fits. */
+/* A random part with at least `share` of the picture's area; if none of several draws fits, the largest
+ * central part with a valid aspect ratio. */
 static Cut draw_crop(const Image *image, double share, uint64_t seed, uint64_t counter) {
     const Parts parts = {STREAM_CROP, share, 1, 4.0 / 3};
     double height = (double)image->height, width = (double)image->width;
@@ -69,7 +69,7 @@ static Cut draw_crop(const Image *image, double share, uint64_t seed, uint64_t c
     return (Cut){.top = (image->height - h) / 2, .left = (image->width - w) / 2, .height = h, .width = w};
 }
 
-/* A part of the padded picture is the picture moved, with black coming in. */
+/* A random crop of the padded picture is the picture shifted, filled with black. */
 static void move(const ImageProcessor *p, int64_t pad, uint64_t seed, uint64_t counter, uint8_t *pixels) {
     uint64_t places = (uint64_t)(2 * pad + 1);
     int64_t down = (int64_t)random_below(seed, STREAM_PAD, counter, places) - pad;
@@ -77,7 +77,8 @@ static void move(const ImageProcessor *p, int64_t pad, uint64_t seed, uint64_t c
     int64_t kept = p->width - (right < 0 ? -right : right), stride = p->width * p->channels;
     int64_t to = right > 0 ? right * p->channels : 0, from = right < 0 ? -right * p->channels : 0;
     for (int64_t i = 0; i < p->height; i++) {
-        int64_t y = down > 0 ? p->height - 1 - i : i, source = y - down; // which is not yet written
+        int64_t y = down > 0 ? p->height - 1 - i : i, source = y - down; // a row that has not been
+                                                                         // overwritten yet
         uint8_t *row = pixels + y * stride;
         if (kept <= 0 || source < 0 || source >= p->height) {
             memset(row, 0, (size_t)stride);
@@ -89,7 +90,7 @@ static void move(const ImageProcessor *p, int64_t pad, uint64_t seed, uint64_t c
     }
 }
 
-/* What is erased becomes the mean, and so 0 for the model. */
+/* Erased pixels become the mean, which is 0 for the model. */
 static void erase(const ImageProcessor *p, uint64_t seed, uint64_t counter, uint8_t *pixels) {
     const Parts parts = {STREAM_RECTANGLE, 0.02, 1.0 / 3, 10.0 / 3};
     uint8_t mean[IMAGE_CHANNELS];

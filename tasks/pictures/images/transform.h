@@ -1,5 +1,5 @@
-/* transform: a picture of any size as a model takes it. `out` is (height, width, channels) bytes of the
- * processor, whose channels the picture has. */
+/* transform: converts a picture of any size for a model. `out` is (height, width, channels) bytes of the
+ * processor; the picture must have its channels. */
 #pragma once
 
 #include "tasks/pictures/images/decode.h"
@@ -7,19 +7,19 @@
 
 #include <stdbool.h>
 
-/* As ViTImageProcessor does it, in validation and inference: scaled, and the middle cut out. */
+/* Like ViTImageProcessor, for validation and inference: scales and crops from the centre. */
 void image_process(const Image *image, const ImageProcessor *processor, uint8_t *out);
 
-/* What training does to pictures, so that none is seen twice as the same. */
+/* Data augmentation. */
 typedef struct {
-    double crop;  // a part of the picture is taken, of at least this share of its area; 1: all of it
-    bool flip;    // half of them are mirrored
-    int64_t pad;  // a part of what the model takes, padded by as many black pixels on each side; 0: none
-    double erase; // from this share of the pictures a rectangle is erased; 0: from none
+    double crop;  // random crop with at least this share of the picture's area; 1: all of it
+    bool flip;    // flip half of the pictures horizontally
+    int64_t pad;  // random crop of the model's picture padded by this many black pixels on each side; 0: none
+    double erase; // erase a rectangle in this share of the pictures; 0: in none
 } Augmentation;
 
-/* Scaled to the model's size from a part that is drawn, between 3:4 and 4:3 in shape (Szegedy et al. 2015,
- * "Going deeper with convolutions", section 6); last, a rectangle takes the processor's mean (Zhong et al.
- * 2020, "Random erasing data augmentation"). What is drawn follows from seed and counter alone. */
+/* Random resized crop with an aspect ratio between 3:4 and 4:3 (Szegedy et al. 2015, "Going deeper with
+ * convolutions", section 6); finally random erasing with the processor's mean (Zhong et al. 2020, "Random
+ * erasing data augmentation"). The result depends only on seed and counter. */
 void image_augment(const Image *image, const ImageProcessor *processor, const Augmentation *augmentation,
                    uint64_t seed, uint64_t counter, uint8_t *out);

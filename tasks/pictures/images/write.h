@@ -1,4 +1,4 @@
-/* write: a picture into a file, by stb_image_write: as PNG or JPEG, as the path's ending says. */
+/* write: writes a picture with stb_image_write, as PNG or JPEG by the path's ending. */
 #pragma once
 
 #include "tasks/pictures/images/decode.h"
