@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "report/tables_internal.h"
+#include "report/torch_tables.h"
 
 #include <string.h>
 
@@ -75,7 +76,7 @@ static void sum_categories(const Figures *f, GuideCategory categories[CATEGORY_C
 
 BundleGuide bundle_guide(const Figures *f) {
     const Trace *t = f->trace;
-    Table operators = table_torch(t), kernels = table_kernels(f, NAMES_PLAIN);
+    Table operators = torch_table_whole(t), kernels = table_kernels(f, NAMES_PLAIN);
     BundleGuide g = {.batch = t->run.batch,
                      .seq = t->run.seq,
                      .width = t->run.width,

@@ -18,7 +18,9 @@ static void tell_run(const Bundle *b, const BundlePath *path, const RankEvents *
     run->source = source_of(path->source);
     run->source_note = path->source_note;
     run->window = path->window;
-    run->steps = path->step.recorded;
+    run->left_out = rank->left_out;
+    run->steps = 0;
+    for (int64_t i = 0; i < rank->trace->count; i++) run->steps += rank->trace->events[i].kind == TRACE_STEP;
     run->host = rank->host;
     run->device = rank->device;
     run->rank = (int32_t)rank->rank;

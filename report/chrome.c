@@ -253,6 +253,7 @@ static void write_about(JsonWriter *w, const TraceRun *r) {
     json_member_open(w, "otherData", '{');
     for (int64_t i = 0; i < all.rows; i++)
         json_member_text(w, all.cells[2 * i].text, all.cells[2 * i + 1].text);
+    json_member_integer(w, "left_out", r->left_out);
     table_free(&all);
     json_member_text(w, "source", source_name(r->source));
     json_member_text(w, "window", r->window);

@@ -9,6 +9,7 @@
 #include "report/page.h"
 #include "report/print.h"
 #include "report/text_file.h"
+#include "report/torch_tables.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -31,18 +32,36 @@ static char *named(const char *folder, const char *stem, const char *label, cons
     return path_join(folder, name);
 }
 
-/* Returns the bundle read back from its file, for output that is made from it. */
+static Status write_text(const JsonWriter *text, const char *folder, const ProfileOptions *options) {
+    OWNED char *json = named(folder, "profiling_stats", NULL, options, ".json");
+    OWNED char *html = named(folder, "profile", NULL, options, ".html");
+    TRY(directory_make(folder));
+    TRY(json_writer_save(text, json));
+    return page_write(text->text, (int64_t)text->length, html);
+}
+
+/* Tables in PyTorch's words are sorted as the others were before they came into the file. */
+static Status in_torch_words(Bundle *file, const ProfileOptions *options) {
+    TRY(torch_tables(file, options->names & NAMES_FULL));
+    const TableView order = {.sort = options->view.sort};
+    for (int64_t i = 0; i < file->paths_count; i++)
+        for (int64_t k = 0; k < file->paths[i].tables_count; k++)
+            if (strncmp(file->paths[i].tables[k].key, "operations", strlen("operations")) == 0)
+                table_arrange(&file->paths[i].tables[k], &order);
+    return OK;
+}
+
+/* Writes the bundle into `folder`, unless that is "", and gives it as it is read again: all that is printed and
+ * written besides is rendered from that. */
 static Status write_bundle(const Bundle *bundle, const char *folder, const ProfileOptions *options,
                            Bundle *file) {
     JsonWriter text = {0};
-    OWNED char *json = named(folder, "profiling_stats", NULL, options, ".json");
-    OWNED char *html = named(folder, "profile", NULL, options, ".html");
+    *file = (Bundle){0};
     fields_write(&text, bundle_fields, bundle);
-    Status status = json_writer_save(&text, json);
-    if (!status) status = page_write(text.text, (int64_t)text.length, html);
-    if (!status) status = bundle_parse(text.text, (int64_t)text.length, json, file);
+    Status status = *folder ? write_text(&text, folder, options) : OK;
+    if (!status) status = bundle_parse(text.text, (int64_t)text.length, "profiling_stats", file);
     json_writer_free(&text);
-    return status;
+    return status || !options->torch ? status : in_torch_words(file, options);
 }
 
 static Status write_report(const Bundle *bundle, const char *folder, const ProfileOptions *options) {
@@ -135,15 +154,6 @@ static Status write_rendered(const Bundle *file, const ProfileOptions *options, 
     return write_tables(file, folder, options);
 }
 
-static Status write_files(const Bundle *bundle, const ProfileOptions *options, const char *folder) {
-    Bundle file = {0};
-    TRY(directory_make(folder));
-    Status status = write_bundle(bundle, folder, options, &file);
-    if (!status) status = write_rendered(&file, options, folder);
-    bundle_free(&file);
-    return status;
-}
-
 static void print(const Bundle *bundle, const ProfileOptions *options, FILE *file) {
     if (!options->questions) bundle_print_tables(bundle, &options->view, file);
     fputc('\n', file);
@@ -153,12 +163,15 @@ static void print(const Bundle *bundle, const ProfileOptions *options, FILE *fil
 
 Status report_profile(const Profile *profile, const ProfileOptions *options, const char *folder, FILE *file) {
     MadeBundle made;
+    Bundle read;
     Answers answers = questions_answer(profile);
     bundle_make(profile, &answers, options, &made);
-    if (file) print(&made.bundle, options, file);
-    Status status = *folder ? write_files(&made.bundle, options, folder) : OK;
+    Status status = write_bundle(&made.bundle, folder, options, &read);
     bundle_unmake(&made);
     answers_free(&answers);
+    if (!status && file) print(&read, options, file);
+    if (!status && *folder) status = write_rendered(&read, options, folder);
+    bundle_free(&read);
     return status;
 }
 

@@ -15,8 +15,7 @@ void tables_make(const Figures *f, unsigned names, Tables *all) {
     const Trace *t = f->trace;
     Table *next = all->tables;
     *all = (Tables){0};
-    if (t->count) *next++ = table_operations(t, names);
-    if (t->count && names & NAMES_TORCH) *next++ = table_operations_by_shape(t, names);
+    if (t->count) *next++ = table_operations(t);
     if (t->count) *next++ = table_operators(t);
     if (t->count) *next++ = table_overview(t);
     if (t->count) *next++ = table_model(t);
@@ -49,15 +48,13 @@ void tables_free(Tables *tables) {
 
 bool tables_have_column(const char *key) {
     bool found = false;
-    for (unsigned names = NAMES_PLAIN; names <= NAMES_TORCH && !found; names++) {
-        Trace *trace = trace_open(); // with an event and ranks, so that every table is made
-        Tables tables;
-        trace->run.ranks = 2;
-        trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1, .queued = 1});
-        tables_make(&(Figures){.trace = trace}, names, &tables);
-        for (int i = 0; i < tables.count; i++) found = found || table_column(&tables.tables[i], key) >= 0;
-        tables_free(&tables);
-        trace_close(trace);
-    }
+    Trace *trace = trace_open(); // with an event and ranks, so that every table is made
+    Tables tables;
+    trace->run.ranks = 2;
+    trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1, .queued = 1});
+    tables_make(&(Figures){.trace = trace}, NAMES_PLAIN, &tables);
+    for (int i = 0; i < tables.count; i++) found = found || table_column(&tables.tables[i], key) >= 0;
+    tables_free(&tables);
+    trace_close(trace);
     return found;
 }

@@ -15,12 +15,10 @@
     }
 enum { TIMED_COLUMNS = 12 }; // and the name before them
 
-Table table_operations(const Trace *trace, unsigned names);
-Table table_operations_by_shape(const Trace *trace, unsigned names); // by PyTorch's names
+Table table_operations(const Trace *trace);
 Table table_kernels(const Figures *figures, unsigned names);
 Table table_latency(const Figures *figures, unsigned names);
 Table table_copies(const Trace *trace);
-Table table_torch(const Trace *trace); // all columns, by device time
 Table table_operators(const Trace *trace);
 Table table_ranges(const Trace *trace);
 Table table_user_defined(const Trace *trace);

@@ -1,6 +1,7 @@
 /* Tables of operations, their categories and sources. */
 #include "report/tables_internal.h"
 #include "report/torch.h"
+#include "report/torch_tables.h"
 
 #include "base/memory.h"
 
@@ -218,6 +219,9 @@ static void fill_operations(const Trace *t, Operations *o, Table *table) {
         o->kernels
             ? " A kernel's time is also that of the operator which launched it; the total counts it once."
             : "");
+    if (t->run.left_out)
+        table_note(table, "The profile kept no room for %lld events of later steps, which are missing here.",
+                   (long long)t->run.left_out);
     table_note(
         table,
         o->torch
@@ -258,15 +262,15 @@ static Table make_operations(const Trace *t, OperationsView view) {
     return table;
 }
 
-Table table_operations(const Trace *t, unsigned names) {
-    return make_operations(t, (OperationsView){.torch = names & NAMES_TORCH, .full = names & NAMES_FULL});
+Table table_operations(const Trace *t) {
+    return make_operations(t, (OperationsView){0});
 }
 
-Table table_operations_by_shape(const Trace *t, unsigned names) {
-    return make_operations(t, (OperationsView){.torch = true, .by_shape = true, .full = names & NAMES_FULL});
+Table torch_table(const Trace *t, bool by_shape, bool full) {
+    return make_operations(t, (OperationsView){.torch = true, .by_shape = by_shape, .full = full});
 }
 
-Table table_torch(const Trace *t) {
+Table torch_table_whole(const Trace *t) {
     Table table = make_operations(t, (OperationsView){.torch = true, .whole = true});
     table_arrange(&table, &(TableView){.sort = "device_ns"});
     return table;

@@ -190,6 +190,7 @@ typedef struct {
     int64_t launches;    // kernels launched in the window, counted independently of the records; -1: not
                          // counted
     int64_t dropped;     // records
+    int64_t left_out;    // of a trace from a bundle: events of later steps that were not kept
     double counters[4];  // cycles, instructions, cache misses, branch misses of the recorded steps; -1:
                          // unknown
     const char *counters_note; // why one is unknown; ""
@@ -266,9 +267,8 @@ int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind);
 double trace_steps_ns(const Trace *trace);
 double trace_device_ns(const Trace *trace);
 
-/* Naming in reports: NAMES_TORCH uses PyTorch's names for the naive path's primitives, and its column order;
- * NAMES_FULL includes kernels' parameters and namespaces. */
-enum { NAMES_PLAIN = 0, NAMES_TORCH = 1, NAMES_FULL = 2 };
+/* Naming in tables: NAMES_FULL includes kernels' parameters and namespaces. */
+enum { NAMES_PLAIN = 0, NAMES_FULL = 1 };
 
 /* Texts used in reports. */
 const char *trace_kind_name(TraceKind kind);

@@ -3,6 +3,7 @@
 #include "base/directories.h"
 #include "base/memory.h"
 #include "report/tables.h"
+#include "report/torch_tables.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -114,7 +115,7 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
                     "--profile=%.100s records up to step %" PRId64 ", but the run ends after step %" PRId64
                     "; give --steps=%" PRId64 " or an earlier window",
                     o->window, last, steps, last);
-    if (*o->sort && !tables_have_column(o->sort))
+    if (*o->sort && !tables_have_column(o->sort) && !(o->torch && torch_tables_have_column(o->sort)))
         return fail(ERROR_USAGE,
                     "--sort=%.100s: no table of the profile has such a column; try name, cpu_ns, device_ns, "
                     "total_ns, calls or bytes",

@@ -36,7 +36,7 @@ static TableView view_of(const ProfilingOptions *options) {
 }
 
 static unsigned names_of(const ProfilingOptions *options) {
-    return (options->torch ? NAMES_TORCH : NAMES_PLAIN) | (options->full_names ? NAMES_FULL : NAMES_PLAIN);
+    return options->full_names ? NAMES_FULL : NAMES_PLAIN;
 }
 
 /* ---- a screenful ---- */
@@ -73,6 +73,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
                                    .trace = options->trace,
                                    .questions = options->report == REPORT_QUESTIONS,
                                    .names = names_of(options),
+                                   .torch = options->torch,
                                    .view = view_of(options)};
     Profile profile;
     if (!file && !*options->out) return OK;

@@ -160,6 +160,11 @@ static void test_views_of_files(void **state) {
     expect_text(markdown, "CPU clock; step");
     expect_text(markdown, " ns | ");
     assert_null(strstr(markdown, " us | "));
+    const Ran *ran = program_succeeds(*state, "profile tables views/profiling_stats.json --torch-compat");
+    expect_text(ran->output, "aten::_log_softmax "); // the same from the file
+    ran = program_succeeds(*state, "profile tables views/profiling_stats.json");
+    assert_null(strstr(ran->output, "aten::"));
+    program_succeeds(*state, "grep -q '\"left_out\":0' views/*_trace_*.json");
     const char *first = strstr(csv, "\naten::_log_softmax,"), *last = strstr(csv, "\naten::sum,");
     assert_true(first && last && first < last);
     memory_free(csv);

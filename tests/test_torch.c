@@ -1,16 +1,25 @@
 /* The table of operations in PyTorch's words, of real steps on the CPU. */
+#include "profile/profile.h"
+#include "report/bundle.h"
+#include "report/chrome.h"
+#include "report/torch_tables.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 #include "tests/support/traced.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static Tables in_torch_words(const Trace *t) {
+    return (Tables){{torch_table(t, false, false), torch_table(t, true, false)}, 2};
+}
 
 /* The naive path is made of what PyTorch has names for; calls outside it are ours. */
 static void test_torch_names(void **state) {
     Trace **traces = *state;
     Tables tables;
-    expect_ok(tables_of_trace(traces[FORM_NAIVE], NAMES_TORCH, &tables));
+    tables = in_torch_words(traces[FORM_NAIVE]);
     const Table *t = tables_find(&tables, "operations");
     /* A step of PyTorch 2.15's profiler for the same model, with its layers L and norms N. */
     enum { L = TRACED_LAYERS, N = 2 * TRACED_LAYERS + 1 };
@@ -69,7 +78,7 @@ static void test_torch_names(void **state) {
 /* Of a fused path PyTorch has no rows but the ranges'. */
 static void test_torch_names_fused(void **state) {
     Tables tables;
-    expect_ok(tables_of_trace(((Trace **)*state)[FORM_FUSED], NAMES_TORCH, &tables));
+    tables = in_torch_words(((Trace **)*state)[FORM_FUSED]);
     const Table *t = tables_find(&tables, "operations");
     assert_true(cell(t, find_row(t, "fusebox::linear forward"), "calls") == TRACED_STEPS * 4 * TRACED_LAYERS);
     assert_true(cell(t, find_row(t, "my range"), "calls") == TRACED_STEPS);
@@ -79,7 +88,7 @@ static void test_torch_names_fused(void **state) {
 /* A product's row has the shapes of its factors. */
 static void test_torch_shapes(void **state) {
     Tables tables;
-    expect_ok(tables_of_trace(((Trace **)*state)[FORM_NAIVE], NAMES_TORCH, &tables));
+    tables = in_torch_words(((Trace **)*state)[FORM_NAIVE]);
     const Table *t = tables_find(&tables, "operations_by_shape");
     enum { B = TRACED_BATCH, T = TRACED_SEQ, L = TRACED_STEPS * TRACED_LAYERS, ROWS = 3 };
     char shapes[ROWS][160];
@@ -128,7 +137,7 @@ static void test_torch_parts(void **state) {
         t->events[bias].torch_part = true;
     }
     expect_ok(trace_finish(t));
-    expect_ok(tables_of_trace(t, NAMES_TORCH, &tables));
+    tables = in_torch_words(t);
     const Table *by_shape = tables_find(&tables, "operations_by_shape");
     int64_t row = find_row(by_shape, "aten::addmm");
     assert_true(cell(by_shape, row, "calls") == 3 && cell(by_shape, row, "cpu_ns") == 45);
@@ -164,7 +173,7 @@ static void test_torch_kernels(void **state) {
     int64_t copy = add(t, TRACE_COPY, "copy", 120, 140, step);
     t->events[copy].copy = (CopyShape){COPY_HOST_TO_DEVICE, HOST_MEMORY_PINNED, 64};
     expect_ok(trace_finish(t));
-    expect_ok(tables_of_trace(t, NAMES_TORCH, &tables));
+    tables = in_torch_words(t);
     const Table *rows = tables_find(&tables, "operations");
     int64_t kernel = find_row(rows, "volta_sgemm_128x64_tn"), call = find_row(rows, "cudaLaunchKernel"),
             product = find_row(rows, "aten::mm");
@@ -194,7 +203,7 @@ static void test_torch_memory(void **state) {
     trace_add_memory(t, (TraceMemory){20, MEMORY_SCRATCH, 4096, ends[0]});
     trace_add_memory(t, (TraceMemory){60, MEMORY_SCRATCH, 1024, ends[1]});
     expect_ok(trace_finish(t));
-    expect_ok(tables_of_trace(t, NAMES_TORCH, &tables));
+    tables = in_torch_words(t);
     const Table *rows = tables_find(&tables, "operations");
     assert_true(cell(rows, find_row(rows, "aten::mm"), "self_cpu_memory_bytes") == 3072);
     assert_true(cell(rows, find_row(rows, "aten::sum"), "self_cpu_memory_bytes") == -3072);
@@ -203,10 +212,73 @@ static void test_torch_memory(void **state) {
     trace_close(t);
 }
 
+static char *printed(const Table *table) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    table_print_csv(table, file);
+    table_print_text(table, &(TableView){0}, file); // with the notes
+    fclose(file);
+    return text;
+}
+
+/* The file has all that the tables need: they are the same as those of the trace that was written into it. */
+static void test_torch_from_the_file(void **state) {
+    Trace *t = ((Trace **)*state)[FORM_NAIVE];
+    Profile profile;
+    MadeBundle made;
+    Bundle read;
+    JsonWriter text = {0};
+    expect_ok(profile_make(&t, 1, NULL, 0, &profile));
+    Answers answers = questions_answer(&profile);
+    bundle_make(&profile, &answers, &(ProfileOptions){0}, &made);
+    fields_write(&text, bundle_fields, &made.bundle);
+    expect_ok(bundle_parse(text.text, (int64_t)text.length, "sample.json", &read));
+    const int64_t before = read.paths[0].tables_count;
+    expect_ok(torch_tables(&read, false));
+    assert_int_equal(read.paths[0].tables_count, before + 1);
+    Tables tables = in_torch_words(t);
+    for (int i = 0; i < 2; i++) {
+        char *theirs = printed(&read.paths[0].tables[i]), *ours = printed(&tables.tables[i]);
+        assert_string_equal(theirs, ours);
+        free(theirs);
+        free(ours);
+    }
+    assert_string_equal(read.paths[0].tables[2].key, "operators");
+    tables_free(&tables);
+    bundle_free(&read);
+    json_writer_free(&text);
+    bundle_unmake(&made);
+    answers_free(&answers);
+    profile_free(&profile);
+}
+
+/* Events of steps that found no room in the file are told of. */
+static void test_torch_left_out(void **state) {
+    (void)state;
+    Trace *t = trace_open();
+    int64_t step = add(t, TRACE_STEP, "step", 0, 100, -1);
+    int64_t product = add(t, TRACE_PRIMITIVE, "product", 10, 20, step);
+    t->events[product].torch = trace_name(t, "aten::mm");
+    t->run.left_out = 7;
+    expect_ok(trace_finish(t));
+    Table table = torch_table(t, false, false);
+    char *text = printed(&table);
+    assert_non_null(strstr(text, "no room for 7 events of later steps"));
+    free(text);
+    table_free(&table);
+    JsonWriter w = {0};
+    chrome_render(t, &w);
+    assert_non_null(strstr(w.text, "\"left_out\":7")); // and so does the trace for viewers
+    json_writer_free(&w);
+    trace_close(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torch_names),   cmocka_unit_test(test_torch_names_fused),
-        cmocka_unit_test(test_torch_shapes),  cmocka_unit_test(test_torch_parts),
-        cmocka_unit_test(test_torch_kernels), cmocka_unit_test(test_torch_memory)};
+        cmocka_unit_test(test_torch_from_the_file), cmocka_unit_test(test_torch_left_out),
+        cmocka_unit_test(test_torch_names),         cmocka_unit_test(test_torch_names_fused),
+        cmocka_unit_test(test_torch_shapes),        cmocka_unit_test(test_torch_parts),
+        cmocka_unit_test(test_torch_kernels),       cmocka_unit_test(test_torch_memory)};
     return cmocka_run_group_tests(tests, traced_setup, traced_teardown);
 }

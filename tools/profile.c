@@ -12,6 +12,7 @@
 #include "report/page.h"
 #include "report/picture.h"
 #include "report/print.h"
+#include "report/torch_tables.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static const char *const usage[] = {"diff BEFORE.json AFTER.json [--fail-if LIMI
                                     "check FILE.json...",
                                     "page FILE.json PAGE.html",
                                     "trace FILE.json TRACE.json [naive|fused]",
-                                    "tables FILE.json",
+                                    "tables FILE.json [--torch-compat]",
                                     "questions FILE.json",
                                     "report FILE.json",
                                     "picture COMPARE.json PICTURE.svg",
@@ -52,7 +53,8 @@ static const char help[] =
     "           chrome://tracing; compressed where TRACE ends in .gz.\n"
     "  tables, questions, report\n"
     "           print a profile as --report=tables and --report=questions do, or as\n"
-    "           Markdown.\n"
+    "           Markdown; with --torch-compat operations have the names and\n"
+    "           columns of PyTorch's profiler.\n"
     "  picture  draws what `./train --compare --out=FOLDER` wrote to\n"
     "           FOLDER/compare.json, operation by operation.\n"
     "  anatomy  prints how each CUDA kernel of this version is built, or those whose\n"
@@ -68,8 +70,8 @@ static const OptionNote manual[] = {
     {"check FILE.json...", "Says what is wrong with profiles."},
     {"page FILE.json PAGE.html", "Makes the HTML page of a profile."},
     {"trace FILE.json TRACE.json [naive|fused]", "Makes the trace of a path, for Perfetto."},
-    {"tables FILE.json, questions FILE.json",
-     "Prints a profile as tables, or as answers to seven questions."},
+    {"tables FILE.json [--torch-compat]", "Prints a profile as tables, also in PyTorch's words."},
+    {"questions FILE.json", "Prints a profile as answers to seven questions."},
     {"report FILE.json", "Prints a profile as Markdown."},
     {"picture COMPARE.json PICTURE.svg", "Draws a comparison."},
     {"anatomy [NAME]", "Prints how each CUDA kernel of this version is built."},
@@ -228,10 +230,17 @@ static Status trace(int argc, char **argv) {
 /* Prints a bundle in one of its forms. */
 static Status print(const char *verb, int argc, char **argv) {
     static const TableView all = {.width = REPORT_WIDTH, .split = true};
+    const bool tables = strcmp(verb, "tables") == 0,
+               torch = tables && argc == 2 && strcmp(argv[1], "--torch-compat") == 0;
     Bundle bundle;
-    if (argc != 1) return fail(ERROR_USAGE, "%s needs a bundle: %s FILE.json", verb, verb);
+    if (argc != 1 + torch) return fail(ERROR_USAGE, "%s needs a bundle: %s FILE.json", verb, verb);
     TRY(bundle_read(argv[0], &bundle));
-    if (strcmp(verb, "tables") == 0) bundle_print_tables(&bundle, &all, stdout);
+    Status status = torch ? fail_at(torch_tables(&bundle, false), "%s", argv[0]) : OK;
+    if (status) {
+        bundle_free(&bundle);
+        return status;
+    }
+    if (tables) bundle_print_tables(&bundle, &all, stdout);
     if (strcmp(verb, "questions") == 0) bundle_print_questions(&bundle, stdout);
     if (strcmp(verb, "report") == 0)
         markdown_report_print(&bundle, stdout);

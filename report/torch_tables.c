@@ -1,0 +1,69 @@
+#include "report/torch_tables.h"
+
+#include "base/json_read.h"
+#include "base/memory.h"
+#include "report/bundle_trace.h"
+#include "report/table_json.h"
+
+#include <string.h>
+
+/* As it would be read from a file, all of it memory of its own. */
+static Status as_read(const Table *table, Table *read) {
+    JsonWriter w = {0};
+    json_t *root;
+    *read = (Table){0};
+    fields_write(&w, table_fields, table);
+    Status status = json_parse(w.text, (int64_t)w.length, table->key, &root);
+    json_writer_free(&w);
+    if (status) return status;
+    fields_read(root, table_fields, read);
+    json_decref(root);
+    return OK;
+}
+
+static Status make(const Trace *t, bool by_shape, bool full, Table *read) {
+    Table table = torch_table(t, by_shape, full);
+    Status status = as_read(&table, read);
+    table_free(&table);
+    return status;
+}
+
+/* Puts the one in the place of ours, the other behind it. */
+static void place(BundlePath *path, const Table made[2]) {
+    int64_t at = 0;
+    while (at < path->tables_count && strcmp(path->tables[at].key, "operations") != 0) at++;
+    const int64_t ours = at < path->tables_count, behind = path->tables_count - at - ours;
+    Table *tables = memory_array((size_t)path->tables_count + 2, sizeof *tables);
+    memcpy(tables, path->tables, (size_t)at * sizeof *tables);
+    memcpy(tables + at, made, 2 * sizeof *tables);
+    memcpy(tables + at + 2, path->tables + at + ours, (size_t)behind * sizeof *tables);
+    if (ours) fields_free(table_fields, &path->tables[at]);
+    memory_free(path->tables);
+    path->tables = tables;
+    path->tables_count += 2 - ours;
+}
+
+Status torch_tables(Bundle *bundle, bool full) {
+    for (int64_t i = 0; i < bundle->paths_count; i++) {
+        BundleTrace trace;
+        Table made[2];
+        Status status = bundle_trace(bundle, i, &trace);
+        if (!status) status = make(&trace.trace, false, full, &made[0]);
+        if (!status) status = make(&trace.trace, true, full, &made[1]);
+        bundle_trace_free(&trace);
+        if (status) return status;
+        place(&bundle->paths[i], made);
+    }
+    return OK;
+}
+
+bool torch_tables_have_column(const char *key) {
+    Trace *trace = trace_open();
+    trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1});
+    trace->run.source = SOURCE_CUPTI; // of all columns
+    Table table = torch_table(trace, true, false);
+    const bool found = table_column(&table, key) >= 0;
+    table_free(&table);
+    trace_close(trace);
+    return found;
+}
