@@ -23,10 +23,14 @@ static void append_text(JsonWriter *w, const char *text) {
 
 /* Writes a comma after a value: unless the text ends in an opening bracket, a colon or a comma. Strings
  * end in a quote, so their contents cannot be mistaken for one of these. */
-static void separate(JsonWriter *w) {
+static void separate_by(JsonWriter *w, const char *comma) {
     size_t end = w->length;
     while (end && (w->text[end - 1] == ' ' || w->text[end - 1] == '\n')) end--;
-    if (end && !strchr("{[:,", w->text[end - 1])) append_text(w, ",");
+    if (end && !strchr("{[:,", w->text[end - 1])) append_text(w, comma);
+}
+
+static void separate(JsonWriter *w) {
+    separate_by(w, w->spaced ? ", " : ",");
 }
 
 void json_write_open(JsonWriter *w, char bracket) {
@@ -40,7 +44,7 @@ void json_write_close(JsonWriter *w, char bracket) {
 
 void json_write_key(JsonWriter *w, const char *key) {
     json_write_text(w, key);
-    append_text(w, ":");
+    append_text(w, w->spaced ? ": " : ":");
 }
 
 void json_write_integer(JsonWriter *w, int64_t value) {
@@ -64,6 +68,12 @@ void json_write_number(JsonWriter *w, double value) {
     char text[NUMBER_TEXT] = "null";
     if (isfinite(value)) number_text(value, text);
     json_write_json(w, text);
+}
+
+void json_write_real(JsonWriter *w, double value) {
+    size_t before = w->length;
+    json_write_number(w, value);
+    if (isfinite(value) && !strpbrk(w->text + before, ".e")) append_text(w, ".0");
 }
 
 static void append_escaped(JsonWriter *w, uint8_t character) {
@@ -113,6 +123,11 @@ void json_member_number(JsonWriter *w, const char *key, double value) {
     json_write_number(w, value);
 }
 
+void json_member_boolean(JsonWriter *w, const char *key, bool value) {
+    json_write_key(w, key);
+    json_write_boolean(w, value);
+}
+
 void json_member_open(JsonWriter *w, const char *key, char bracket) {
     json_write_key(w, key);
     json_write_open(w, bracket);
@@ -120,7 +135,7 @@ void json_member_open(JsonWriter *w, const char *key, char bracket) {
 
 void json_write_line(JsonWriter *w, int spaces, bool before_value) {
     char indent[64];
-    if (before_value) separate(w);
+    if (before_value) separate_by(w, ",");
     snprintf(indent, sizeof indent, "\n%*s", spaces, "");
     append_text(w, indent);
 }

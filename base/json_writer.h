@@ -12,6 +12,7 @@ typedef struct {
     char *text; // zero-terminated unless NULL
     size_t length;
     int64_t room;
+    bool spaced; // writes ", " and ": " as Python does, not "," and ":"
 } JsonWriter;
 
 /* Values and keys write a preceding comma where one is due. */
@@ -23,6 +24,8 @@ void json_write_boolean(JsonWriter *writer, bool value);
 
 /* The shortest digits that read back as the same double. A non-finite value is written as null. */
 void json_write_number(JsonWriter *writer, double value);
+/* The same, but 1.0 for 1: other readers tell reals from integers. */
+void json_write_real(JsonWriter *writer, double value);
 
 /* Bytes that are not UTF-8 become U+FFFD. */
 void json_write_string(JsonWriter *writer, const char *text, int64_t length);
@@ -32,6 +35,7 @@ void json_write_text(JsonWriter *writer, const char *text); // ends in a zero; N
 void json_member_text(JsonWriter *writer, const char *key, const char *text);
 void json_member_integer(JsonWriter *writer, const char *key, int64_t value);
 void json_member_number(JsonWriter *writer, const char *key, double value);
+void json_member_boolean(JsonWriter *writer, const char *key, bool value);
 void json_member_open(JsonWriter *writer, const char *key, char bracket);
 
 /* Starts a new line, indented by `spaces`, after a comma if one is due. */

@@ -31,14 +31,6 @@ void kept_free(Kept *kept) {
     *kept = (Kept){0};
 }
 
-/* A real number with an integer value stays real: 1.0, not 1. */
-static void write_real(JsonWriter *w, double value) {
-    char text[NUMBER_TEXT + 2];
-    number_text(value, text);
-    if (!strpbrk(text, ".e")) strcat(text, ".0");
-    json_write_json(w, text);
-}
-
 void kept_write(JsonWriter *w, const json_t *value) {
     const char *key;
     const json_t *item;
@@ -61,7 +53,7 @@ void kept_write(JsonWriter *w, const json_t *value) {
         json_write_string(w, json_string_value(value), (int64_t)json_string_length(value));
         break;
     case JSON_INTEGER: json_write_integer(w, json_integer_value(value)); break;
-    case JSON_REAL: write_real(w, json_real_value(value)); break;
+    case JSON_REAL: json_write_real(w, json_real_value(value)); break;
     case JSON_TRUE:
     case JSON_FALSE: json_write_boolean(w, json_is_true(value)); break;
     case JSON_NULL: json_write_json(w, "null"); break;
