@@ -11,6 +11,14 @@ Form op_form(const Ctx *ctx, Operation operation, Dtype dtype) {
                                                                                       : FORM_NAIVE;
 }
 
+bool op_all_fused(const Ctx *ctx) {
+    for (Operation o = 0; o < OP_COUNT; o++)
+        if (operation_category(o) != CATEGORY_COMMUNICATION && op_form(ctx, o, ctx->dtype) == FORM_NAIVE &&
+            slots_filled(ctx->device->backend, ctx->dtype, o, FORM_NAIVE))
+            return false;
+    return true;
+}
+
 static Record record_of(const Ctx *ctx, RecordKind kind, Pass pass, const char *name) {
     return (Record){.kind = kind,
                     .operation = ctx->operation,

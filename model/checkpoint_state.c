@@ -220,12 +220,16 @@ static Status find_entry(const Safetensors *file, const char *path, const Safete
     bool fits = *entry && (*entry)->type == wanted->type && (*entry)->rank == wanted->rank;
     for (int axis = 0; fits && axis < wanted->rank; axis++) fits = (*entry)->d[axis] == wanted->d[axis];
     if (fits) return OK;
-    if (*entry && (*entry)->type != wanted->type)
-        return fail(ERROR_USAGE,
-                    "%s: its moments are %s, and this run's are %s; --optimizer-dtype says which", path,
-                    safetensors_type_name((*entry)->type), safetensors_type_name(wanted->type));
     return fail(ERROR_FORMAT, "%s: tensor '%s' is %s; the state belongs to another model", path, wanted->name,
-                *entry ? "of another shape" : "missing");
+                *entry ? "of another shape or dtype" : "missing");
+}
+
+static Status find_moment(const Safetensors *file, const char *path, const SafetensorsEntry *wanted,
+                          const SafetensorsEntry **entry) {
+    *entry = safetensors_find(file, wanted->name);
+    if (!*entry || (*entry)->type == wanted->type) return find_entry(file, path, wanted, entry);
+    return fail(ERROR_USAGE, "%s: its moments are %s, and this run's are %s; --optimizer-dtype says which",
+                path, safetensors_type_name((*entry)->type), safetensors_type_name(wanted->type));
 }
 
 static Status load_moment(Ctx *ctx, const char *path, const SafetensorsEntry *entry, Tensor flat,
@@ -268,7 +272,7 @@ static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, 
             MomentName name;
             const SafetensorsEntry *entry;
             SafetensorsEntry wanted = describe(p, i % p->count, i / p->count, &name);
-            TRY(find_entry(file, path, &wanted, &entry));
+            TRY(find_moment(file, path, &wanted, &entry));
             Tensor moment = moments(p, i / p->count), flat = shards_whole(p, moment);
             if (!load) continue;
             TRY(load_moment(ctx, path, entry, flat, p->info[i % p->count].offset, chunk));

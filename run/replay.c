@@ -4,22 +4,11 @@
 
 enum { RUNS_BEFORE_CAPTURE = 2 };
 
-/* Whether an operation can be captured in this form. Communication can in either form. Casts run only under
- * --fused=fp8. Weights by groups, which dequantize reads, exist only on the CPU. */
-static bool captured(const Ctx *ctx, Operation operation) {
-    if (operation == OP_CAST) return ctx->fuses & FUSE_FP8;
-    return operation != OP_COMM && operation != OP_DEQUANTIZE;
-}
-
 bool replay_allowed(const Ctx *ctx) {
     if (!ctx->graphs || !ctx->device->graph_launch) return false;
     if (ctx->measuring || ctx->check || ctx->observe) return false;
     if (ctx->recorder && !recorder_captures(ctx->recorder)) return false;
-    for (int i = 0; i < OP_COUNT; i++) /* decode's naive form consists of other operations */
-        if (captured(ctx, (Operation)i) && op_form(ctx, (Operation)i, ctx->dtype) == FORM_NAIVE &&
-            slots_filled(ctx->device->backend, ctx->dtype, (Operation)i, FORM_NAIVE))
-            return false;
-    return true;
+    return op_all_fused(ctx);
 }
 
 static ReplayKey key_of(const Ctx *ctx, const double terms[REPLAY_TERMS]) {

@@ -241,6 +241,36 @@ static void weights_that_are_not_finite_are_refused(void **scratch) {
     model_close(&model);
 }
 
+/* Moments have a dtype of their own; the message about scales does not speak of them. */
+static void scales_of_another_dtype_are_named(void **scratch) {
+    const char *folder = inside(*scratch, "model"), *path = inside(folder, "training_state.safetensors");
+    Config config = model_small();
+    Model model;
+    TrainingState state = state_sample();
+    Safetensors *file;
+    SafetensorsWriter *writer;
+    model_open(&model, &config, F32, true);
+    model_fill_all(&model);
+    expect_ok(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, &state));
+    expect_ok(safetensors_open(path, &file));
+    int64_t count = safetensors_count(file), notes = safetensors_note_count(file);
+    SafetensorsNote kept[32];
+    for (int64_t i = 0; i < notes; i++) kept[i] = safetensors_note(file, i);
+    SafetensorsEntry *entries = memory_array((size_t)count + 1, sizeof *entries);
+    for (int64_t i = 0; i < count; i++) entries[i] = *safetensors_entry(file, i);
+    entries[count] = (SafetensorsEntry){.name = "fusebox.scales", .type = SAFE_BF16, .rank = 1, .d = {1}};
+    expect_ok(safetensors_writer_open(path, entries, count + 1, kept, notes, &writer));
+    for (int64_t i = 0; i < count; i++)
+        expect_ok(safetensors_writer_append(writer, entries[i].data, entries[i].bytes));
+    expect_ok(safetensors_writer_append(writer, "12", 2));
+    expect_ok(safetensors_writer_close(writer));
+    expect_error(checkpoint_load_state(&model.ctx, folder, &model.parameters, &state), ERROR_FORMAT,
+                 "'fusebox.scales' is of another shape or dtype");
+    safetensors_close(file);
+    memory_free(entries);
+    model_close(&model);
+}
+
 static void states_that_do_not_fit_are_named(void **scratch) {
     const char *folder = inside(*scratch, "model");
     Config config = model_small(), other = model_small();
@@ -364,6 +394,7 @@ int main(void) {
         IN_SCRATCH(states_that_do_not_fit_are_named),
         IN_SCRATCH(every_tensors_digest_is_checked),
         IN_SCRATCH(moments_that_cannot_be_are_refused),
+        IN_SCRATCH(scales_of_another_dtype_are_named),
         IN_SCRATCH(weights_that_are_not_finite_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
