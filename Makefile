@@ -78,10 +78,10 @@ FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% report/%
     $(join $(wildcard kernels/*),$(patsubst kernels/%,/%.o,$(wildcard kernels/*))) \
     $(addprefix kernels/,check.o ctx.o guard.o op.o record.o slot.o) $(addprefix optim/,adamw.o schedule.o) \
     $(addprefix model/,architectures.o checkpoint% config% parameter% scales.o shards.o) \
-    tasks/% $(addprefix run/,compute_options% peaks% profiling_options% train_options%)),$(OBJECTS))
+    tasks/% $(addprefix run/,compute_options% facts% peaks% profiling_options% train_options%)),$(OBJECTS))
 # What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h, and wires.c of comm/wire.h.
 FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache gzopen \
-    $(addprefix directory_,list lock make remove discard stage publish) $(addprefix file_writer_,open append write_at seeks close abandon) wire_listen wire_connect wire_accept wire_take wire_receive wire_send device_clock
+    $(addprefix directory_,list lock make remove discard stage publish) $(addprefix file_writer_,open append write_at seeks close abandon) wire_listen wire_connect wire_accept wire_ready wire_receive wire_send device_clock
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
 # that arrive at barriers racecheck knows too little: it reports races in attention's backward pass, as in cuBLAS's own kernels.

@@ -122,23 +122,15 @@ static void take_newcomer(Meeting *m, int connection) {
         close(connection);
 }
 
-/* "ranks 2, 3 and 5 more of 8 have not come" */
 static Status missing_ranks(const Meeting *m, int port, double seconds) {
-    enum { NAMED = 4 };
-    char names[128] = "", foreign[96] = "";
+    char names[128] = "";
     size_t length = 0;
-    int count = 0;
     for (const Other *o = m->link->others; o < m->link->others + m->link->count; o++)
-        if ((o->connections[EXCHANGE] < 0 || o->connections[WATCH] < 0) && count++ < NAMED)
-            length += (size_t)snprintf(names + length, sizeof names - length, "%s%d", count > 1 ? ", " : "",
-                                       o->rank);
-    if (count > NAMED) snprintf(names + length, sizeof names - length, " and %d more", count - NAMED);
-    if (m->foreign)
-        snprintf(foreign, sizeof foreign, "; %d connection%s not of this run came instead", m->foreign,
-                 m->foreign == 1 ? "" : "s");
-    return fail(ERROR_DEVICE, "rank 0 on %s, port %d, has waited %.0f s: rank%s %s of %d ha%s not come%s",
-                m->mine->host, port, seconds, count > 1 ? "s" : "", names, m->link->base.size,
-                count > 1 ? "ve" : "s", foreign);
+        if ((o->connections[EXCHANGE] < 0 || o->connections[WATCH] < 0) && length < sizeof names - 12)
+            length += (size_t)snprintf(names + length, sizeof names - length, " %d", o->rank);
+    return fail(ERROR_DEVICE,
+                "rank 0 on %s, port %d, has waited %.0f s; missing of %d ranks:%s; refused connections: %d",
+                m->mine->host, port, seconds, m->link->base.size, names, m->foreign);
 }
 
 static Status listen_somewhere(const Identity *identity, int *port, int *listener) {
@@ -170,6 +162,6 @@ Status meeting_host(Link *l, const Identity *identity, const Hello *mine, double
         if (right && m.wrong) until = device_clock() + TELLING_SECONDS;
     }
     close(listener);
-    if (m.wrong) pulse_part(l, SAYS_VERDICT, m.wrong);
+    if (m.wrong) pulse_part(l, m.wrong);
     return m.wrong;
 }

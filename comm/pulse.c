@@ -1,16 +1,15 @@
 #define _GNU_SOURCE
 #include "comm/rendezvous_internal.h"
 
-#include "base/memory.h"
 #include "comm/wire.h"
 #include "kernels/device/device.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 enum { SAY_SECONDS = 2, PARTING_SECONDS = 2, BEAT_MS = 100 };
 
@@ -73,18 +72,19 @@ Status verdict_status(Verdict v) {
     return fail(known ? (ErrorCode)v.code : ERROR_DEVICE, "%.*s", REASON_BYTES - 1, v.reason);
 }
 
-static Beat make_beat(Link *l, Kind kind, Status why) {
+/* This rank, as another would know it. */
+static Other myself(Link *l) {
     pthread_mutex_lock(&l->lock);
-    Beat beat = l->now;
-    beat.idle = device_clock() - l->noted;
+    Other me = {.rank = l->base.rank, .heard = device_clock(), .last = l->now};
+    me.last.idle = me.heard - l->noted;
     pthread_mutex_unlock(&l->lock);
-    beat.kind = kind;
-    beat.verdict = verdict_of(why);
-    return beat;
+    return me;
 }
 
 static void say_all(Link *l, Kind kind, Status why) {
-    const Beat beat = make_beat(l, kind, why);
+    Beat beat = myself(l).last;
+    beat.kind = kind;
+    beat.verdict = verdict_of(why);
     for (Other *o = l->others; o < l->others + l->count; o++)
         if (!o->ended && !o->closed &&
             !wire_send(o->connections[WATCH], &beat, sizeof beat, device_clock() + SAY_SECONDS))
@@ -103,71 +103,55 @@ static void set_verdict(Link *l, Status verdict) {
     for (int i = 0; i < l->count; i++) (void)shutdown(l->others[i].connections[EXCHANGE], SHUT_RDWR);
 }
 
-/* The run is given up because of a rank that did `last`, `since` seconds ago. */
-static void give_up(Link *l, int rank, const char *why, const Beat *last, double since) {
+/* The run is given up because of a rank. */
+static void give_up(Link *l, const Other *o, const char *why) {
+    const Beat *last = &o->last;
     char action[2 * NOTE_BYTES + 64] = "none yet", collective[40] = "";
     if (last->calls) snprintf(collective, sizeof collective, " (collective %lld)", (long long)last->calls);
     if (*last->phase || *last->action)
         snprintf(action, sizeof action, "%s%s%s%s, %.1f s ago", last->phase,
-                 *last->phase && *last->action ? ": " : "", last->action, collective, last->idle + since);
+                 *last->phase && *last->action ? ": " : "", last->action, collective,
+                 last->idle + device_clock() - o->heard);
     pthread_mutex_lock(&l->lock); // the hosts' names may just come in
-    Status verdict =
-        fail(ERROR_DEVICE, "rank %d on %s %s; its last action: %s", rank, l->base.hosts[rank], why, action);
+    Status verdict = fail(ERROR_DEVICE, "rank %d on %s %s; its last action: %s", o->rank,
+                          l->base.hosts[o->rank], why, action);
     pthread_mutex_unlock(&l->lock);
     set_verdict(l, verdict);
 }
 
-/* Who keeps the others waiting, after `limit` seconds: the rank that has asked for the fewest collectives. */
+/* After `limit` seconds: the rank that has asked for the fewest collectives keeps the others waiting. */
 static void blame(Link *l, double limit) {
-    const Beat mine = make_beat(l, SAYS_ALIVE, OK), *least = &mine;
-    int rank = l->base.rank;
-    int64_t most = mine.calls;
-    double since = 0;
+    const Other me = myself(l), *least = &me;
+    int64_t most = me.last.calls;
     char why[RANK_HOST + 96];
     for (const Other *o = l->others; o < l->others + l->count; o++) {
         if (o->ended) continue;
         if (o->last.calls > most) most = o->last.calls;
-        if (o->last.calls >= least->calls) continue;
-        least = &o->last;
-        rank = o->rank;
-        since = device_clock() - o->heard;
+        if (o->last.calls < least->last.calls) least = o;
     }
     snprintf(why, sizeof why, "%s (rank %d on %s has waited longer than %.1f s)",
-             least->calls < most ? "keeps the others waiting" : "waits as all ranks do", l->base.rank,
-             l->base.hosts[l->base.rank], limit);
-    give_up(l, rank, why, least, since);
+             least->last.calls < most ? "keeps the others waiting" : "waits as all ranks do", me.rank,
+             l->base.hosts[me.rank], limit);
+    give_up(l, least, why);
 }
 
-/* Whether a whole beat has come, which is then the last. */
-static bool hear(Other *o) {
-    const long count =
-        wire_take(o->connections[WATCH], (char *)&o->coming + o->have, sizeof o->coming - o->have);
-    Beat *beat = &o->last;
-    o->closed = count < 0;
-    if (count <= 0) return false;
+/* Hears one beat. */
+static void hear(Link *l, Other *o) {
+    Beat *beat = &o->last, heard;
+    o->closed = !wire_receive(o->connections[WATCH], &heard, sizeof heard, device_clock() + SAY_SECONDS);
+    if (o->closed && !o->ended) give_up(l, o, "is gone");
+    if (o->closed) return;
     o->heard = device_clock();
-    o->have += (size_t)count;
-    if (o->have < sizeof o->coming) return false;
-    o->have = 0;
-    *beat = o->coming;
+    *beat = heard;
     beat->verdict.reason[REASON_BYTES - 1] = beat->phase[NOTE_BYTES - 1] = beat->action[NOTE_BYTES - 1] = 0;
-    return true;
-}
-
-static void take_beat(Link *l, Other *o) {
-    const Beat *beat = &o->last;
-    char why[REASON_BYTES + 32];
-    if (beat->kind == SAYS_END && beat->verdict.code) {
-        snprintf(why, sizeof why, "has failed: %s", beat->verdict.reason);
-        give_up(l, o->rank, why, beat, 0);
-    } else if (beat->kind == SAYS_END) {
+    if (beat->kind == SAYS_END) {
         pthread_mutex_lock(&l->lock);
         o->ended = true;
         pthread_cond_broadcast(&l->news); // the main thread may wait for it
         pthread_mutex_unlock(&l->lock);
         (void)shutdown(o->connections[WATCH], SHUT_WR); // so that it sees the connection end
-    } else if (beat->kind == SAYS_VERDICT && o->rank == 0) {
-        l->told = true;
+    } else if (beat->kind == SAYS_VERDICT) {
+        l->told = o->rank == 0;
         set_verdict(l, verdict_status(beat->verdict));
     }
 }
@@ -193,7 +177,7 @@ static void look_at_clock(Link *l) {
     if (timeout < 0) return;
     for (Other *o = l->others; o < l->others + l->count; o++) {
         if (o->ended || o->closed || now - o->heard <= silence) continue;
-        give_up(l, o->rank, "has not been heard of", &o->last, now - o->heard);
+        give_up(l, o, "has not been heard of");
         o->closed = true; // nobody waits for its answer
     }
     /* Rank 0 knows who is behind. */
@@ -201,45 +185,35 @@ static void look_at_clock(Link *l) {
 }
 
 void pulse_look(Link *l) {
-    for (Other *o = l->others; o < l->others + l->count; o++) {
-        if (o->closed) continue;
-        while (hear(o)) take_beat(l, o);
-        if (o->closed && !o->ended) give_up(l, o->rank, "is gone", &o->last, device_clock() - o->heard);
-    }
+    for (Other *o = l->others; o < l->others + l->count; o++)
+        while (!o->closed && wire_ready(o->connections[WATCH])) hear(l, o);
     look_at_clock(l);
 }
 
 /* ---- the thread ---- */
 
 /* A connection that is closed with something unread in it would lose what was sent last. */
-void pulse_part(Link *l, Kind kind, Status why) {
+void pulse_part(Link *l, Status why) {
     const double until = device_clock() + PARTING_SECONDS;
     Beat unread;
-    say_all(l, kind, why);
+    say_all(l, why ? SAYS_VERDICT : SAYS_END, why);
     for (int i = 0; i < l->count; i++) (void)shutdown(l->others[i].connections[WATCH], SHUT_WR);
-    for (int i = 0; i < l->count; i++)
-        while (device_clock() < until &&
-               wire_receive(l->others[i].connections[WATCH], &unread, sizeof unread, until)) {}
+    for (const Other *o = l->others; o < l->others + l->count; o++)
+        while (!o->closed && device_clock() < until &&
+               wire_receive(o->connections[WATCH], &unread, sizeof unread, until)) {}
 }
 
 static void *run(void *argument) {
     Link *l = argument;
-    const bool first = l->base.rank == 0;
-    double said = 0;
-    OWNED struct pollfd *waits = memory_array((size_t)l->count, sizeof *waits);
+    const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
     while (!l->ending && !l->verdict) {
-        for (int i = 0; i < l->count; i++)
-            waits[i] = (struct pollfd){.fd = l->others[i].closed ? -1 : l->others[i].connections[WATCH],
-                                       .events = POLLIN};
-        (void)poll(waits, (nfds_t)l->count, BEAT_MS);
         pulse_look(l);
         /* Rank 0 reads nothing before all ranks have come: until then the others are silent. */
-        if (device_clock() - said < BEAT_MS * 1e-3 || (!first && !l->others->last.kind)) continue;
-        said = device_clock();
-        say_all(l, SAYS_ALIVE, OK);
+        if (l->base.rank == 0 || l->others->last.kind) say_all(l, SAYS_ALIVE, OK);
+        (void)nanosleep(&pause, NULL);
     }
     if (!l->verdict) return NULL;
-    pulse_part(l, first ? SAYS_VERDICT : SAYS_END, first ? l->verdict : OK);
+    pulse_part(l, l->verdict);
     if (!l->ending && l->watch.lost)
         l->watch.lost(l->watch.user, fail(status_code(l->verdict), "%s", status_message(l->verdict)));
     return NULL;
@@ -258,8 +232,13 @@ Status pulse_open(Link *l) {
 }
 
 void pulse_close(Link *l, Status why) {
+    char text[REASON_BYTES];
     if (!l->threaded) return;
     l->ending = true;
     (void)pthread_join(l->thread, NULL);
-    if (!l->verdict) pulse_part(l, SAYS_END, why);
+    if (l->verdict) return; // the others have been told
+    const Other me = myself(l);
+    snprintf(text, sizeof text, "has failed: %s", status_message(why));
+    if (why) give_up(l, &me, text);
+    pulse_part(l, l->verdict);
 }

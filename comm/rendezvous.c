@@ -102,71 +102,36 @@ Status rendezvous_clocks(Rendezvous *r, RankClock *clocks) {
 
 /* ---- opening and closing ---- */
 
-static const char *next_line(const char *line) {
-    line += strcspn(line, "\n");
-    return line + (*line == '\n');
-}
-
-/* A line of `mine` that `theirs` lacks, or has with another value. */
-static Status facts_lacking(const char *mine, const char *theirs, const char *me, const char *them) {
-    for (const char *line = mine; *line; line = next_line(line)) {
-        const int key = (int)strcspn(line, "=\n"), length = (int)strcspn(line, "\n");
-        const char *other = theirs;
-        while (*other && strncmp(other, line, (size_t)key + 1) != 0) other = next_line(other);
-        const int there = (int)strcspn(other, "\n");
-        if (!*other)
-            return fail(ERROR_USAGE, "%s has %.*s, and %s has no %.*s", me, length, line, them, key, line);
-        if (length != there || strncmp(line, other, (size_t)length) != 0)
-            return fail(ERROR_USAGE, "%s has %.*s, and %s has %.*s: all ranks need the same", me, length,
-                        line, them, there, other);
-    }
-    return OK;
-}
-
-Status rendezvous_compare(Rendezvous *r, const char *facts) {
-    OWNED RankPart *parts = memory_array((size_t)r->size, sizeof *parts);
-    const RankPart mine = {.data = (void *)(uintptr_t)facts, .bytes = strlen(facts)};
-    Status status = rendezvous_collect(r, mine, parts);
-    for (int rank = 1; rank < r->size; rank++) {
-        char who[RANK_HOST + 32];
-        snprintf(who, sizeof who, "rank %d on %s", rank, r->hosts[rank]);
-        if (!status && r->rank == 0) status = facts_lacking(facts, parts[rank].data, "rank 0", who);
-        if (!status && r->rank == 0) status = facts_lacking(parts[rank].data, facts, who, "rank 0");
-        memory_free(parts[rank].data);
-    }
-    return rendezvous_agree(r, status);
-}
-
 /* Rank 0 holds two sockets for each rank, more than many systems allow a process at first. */
-static void allow_files(int size) {
+static void allow_files(void) {
     struct rlimit limit;
-    const rlim_t needed = CONNECTIONS * (rlim_t)size + 256;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit); // opening a socket reports the error
 }
 
-static Status meet(Link *l, const Identity *identity, const char *facts, double seconds) {
+static Status meet(Link *l, const Identity *identity, double seconds) {
     Rendezvous *r = &l->base;
     Identity own = *identity;
     Hello mine = {.magic = MAGIC, .rank = r->rank, .size = r->size, .process = (int32_t)getpid()};
     if (gethostname(mine.host, sizeof mine.host - 1) != 0) snprintf(mine.host, sizeof mine.host, "?");
     memcpy(r->hosts[r->rank], mine.host, RANK_HOST);
     if (r->size == 1) return OK;
+    allow_files();
     if (identity->mpi) TRY(mpi_meet(&own, &l->mpi));
     mine.token = own.token;
     TRY((r->rank == 0 ? meeting_host : meeting_join)(l, &own, &mine, seconds));
     TRY(pulse_open(l));
-    TRY(rendezvous_gather(r, mine.host, RANK_HOST, r->hosts));
-    for (int rank = 0; rank < r->size; rank++)
-        r->hosts[rank][RANK_HOST - 1] = 0; // another rank's text may not end
-    Status status = rendezvous_compare(r, facts);
-    l->told = status != OK;
-    return status;
+    OWNED char *hosts = memory_array((size_t)r->size, RANK_HOST);
+    TRY(rendezvous_gather(r, mine.host, RANK_HOST, hosts));
+    pthread_mutex_lock(&l->lock);              // the watch may just name one
+    for (int rank = 0; rank < r->size; rank++) // another rank's text may not end
+        snprintf(r->hosts[rank], RANK_HOST, "%.*s", RANK_HOST - 1, hosts + rank * RANK_HOST);
+    pthread_mutex_unlock(&l->lock);
+    return OK;
 }
 
-Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
-                       Rendezvous **rendezvous) {
+Status rendezvous_open(const Identity *identity, double seconds, bool *told, Rendezvous **rendezvous) {
     Link *l = memory_allocate(sizeof *l);
     Rendezvous *r = &l->base;
     *l = (Link){.base = {.rank = identity->rank, .size = identity->size, .local_rank = identity->local_rank},
@@ -174,12 +139,11 @@ Status rendezvous_open(const Identity *identity, const char *facts, double secon
                 .watch.silence = seconds + PATIENCE_SECONDS, // until all ranks have come
                 .lock = PTHREAD_MUTEX_INITIALIZER,
                 .news = PTHREAD_COND_INITIALIZER};
-    allow_files(l->count);
     r->hosts = memory_array((size_t)r->size, sizeof *r->hosts);
     l->others = memory_array((size_t)l->count + 1, sizeof *l->others);
     for (int i = 0; i < l->count; i++)
         l->others[i] = (Other){.rank = r->rank == 0 ? i + 1 : 0, .connections = {-1, -1}};
-    Status status = meet(l, identity, facts, seconds);
+    Status status = meet(l, identity, seconds);
     if (told) *told = l->told;
     if (status)
         rendezvous_close(r, status);

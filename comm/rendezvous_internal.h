@@ -12,39 +12,35 @@
 
 enum { MAGIC_BYTES = 8, REASON_BYTES = 480, NOTE_BYTES = 96 };
 
-/* A rank has two connections to rank 0. The main threads exchange bytes on one, in the order of their calls; the
- * watches send Beats on the other. */
+/* A rank has two connections to rank 0: its main thread exchanges bytes on one, in the order of its calls; its
+ * watch sends Beats on the other. */
 enum { EXCHANGE, WATCH, CONNECTIONS };
 
-/* Why a rank or the run ends; with code 0 there is no error. */
+/* Why the run is given up; with code 0 it is not. */
 typedef struct {
     int32_t code;
     char reason[REASON_BYTES];
 } Verdict;
 
-/* Begins each connection, in both directions. */
+/* The first message on a connection, in both directions. */
 typedef struct {
     char magic[MAGIC_BYTES];
     uint64_t token; // rank 0 answers 0 to another run
     int32_t rank, size, process, connection;
     char host[RANK_HOST];
-    Verdict verdict; // of rank 0
+    Verdict verdict; // rank 0's
 } Hello;
 
-typedef enum {
-    SAYS_ALIVE = 1,
-    SAYS_END,     // the rank ends; because of an error if the verdict has a code
-    SAYS_VERDICT, // from rank 0: the run is given up
-} Kind;
+typedef enum { SAYS_ALIVE = 1, SAYS_END, SAYS_VERDICT } Kind;
 
-/* What a rank does. */
+/* A heartbeat. */
 typedef struct {
     int32_t kind;
     Verdict verdict;
     int64_t calls;           // collectives so far
     double idle;             // seconds since the last note
     char phase[NOTE_BYTES];  // "step 12"
-    char action[NOTE_BYTES]; // "reduce-scatter of 3145728 fp32"; "" before the first of this phase
+    char action[NOTE_BYTES]; // "reduce-scatter of 3145728 fp32"; "" before the phase's first
 } Beat;
 
 /* Another rank, as this one knows it. */
@@ -53,9 +49,8 @@ typedef struct {
     int connections[CONNECTIONS]; // or -1
     bool ended;                   // it has said that it ends
     bool closed;                  // the watch hears no more of it
-    double heard;
-    Beat coming, last;
-    size_t have; // bytes of `coming`
+    double heard;                 // when the last beat came
+    Beat last;
 } Other;
 
 typedef struct {
@@ -90,9 +85,6 @@ void other_close(Other *other);
 CHECKED Status meeting_host(Link *link, const Identity *identity, const Hello *mine, double seconds);
 CHECKED Status meeting_join(Link *link, const Identity *identity, const Hello *mine, double seconds);
 
-/* Collective: ERROR_USAGE if a rank's facts differ from rank 0's. */
-CHECKED Status rendezvous_compare(Rendezvous *rendezvous, const char *facts);
-
 /* The watch's thread: starts, and ends with a last word to the others. */
 CHECKED Status pulse_open(Link *link);
 void pulse_close(Link *link, Status why);
@@ -101,4 +93,4 @@ void pulse_close(Link *link, Status why);
 void pulse_look(Link *link);
 
 /* Sends a last word, and waits up to two seconds until the others have read it. */
-void pulse_part(Link *link, Kind kind, Status why);
+void pulse_part(Link *link, Status why);

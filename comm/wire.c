@@ -3,32 +3,27 @@
 
 #include "kernels/device/device.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 enum { BACKLOG = 4096 };
 
-/* Waits until the socket can do what `events` says. False, with errno, when the time is up. */
-static bool ready(int socket, short events, double until) {
-    for (;;) {
-        const double left = until - device_clock();
-        struct pollfd waits = {.fd = socket, .events = events};
-        const int found = poll(&waits, 1, left > 1 ? 1000 : left > 0 ? (int)(left * 1e3) + 1 : 0);
-        if (found > 0) return true;
-        if (found < 0 && errno != EINTR) return false;
-        if (found == 0 && left <= 0) {
-            errno = ETIMEDOUT;
-            return false;
-        }
-    }
+/* From now on the kernel ends a call that sends or connects (SO_SNDTIMEO), or that receives or accepts
+ * (SO_RCVTIMEO), when it is `until`, with EAGAIN. */
+static void set_limit(int socket, int option, double until) {
+    const double left = isfinite(until) ? fmax(until - device_clock(), 1e-3) : 0; // 0: for ever
+    const struct timeval limit = {.tv_sec = (time_t)left, .tv_usec = (suseconds_t)(fmod(left, 1) * 1e6)};
+    (void)setsockopt(socket, SOL_SOCKET, option, &limit, sizeof limit);
 }
 
 /* Whether the other end may belong to this run. The kernel knows the user of a Unix socket, not of a TCP one. */
@@ -47,20 +42,18 @@ static bool listen_at(int opened, const struct addrinfo *address) {
 }
 
 static bool connect_to(int opened, const struct addrinfo *address, double until) {
-    int error = 0;
-    socklen_t length = sizeof error;
-    if (connect(opened, address->ai_addr, address->ai_addrlen) != 0 && errno != EINPROGRESS) return false;
-    if (!ready(opened, POLLOUT, until)) return false;
-    if (getsockopt(opened, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && !error && !same_user(opened))
-        error = EACCES;
-    errno = error;
-    return !error;
+    set_limit(opened, SO_SNDTIMEO, until);
+    const bool connected = connect(opened, address->ai_addr, address->ai_addrlen) == 0;
+    if (connected)
+        errno = EACCES;
+    else if (errno == EINPROGRESS || errno == EAGAIN)
+        errno = ETIMEDOUT;
+    return connected && same_user(opened);
 }
 
 /* A socket that listens at the address, or if `until` is not 0 one that is connected to it; -1 with errno. */
 static int open_at(const struct addrinfo *address, double until) {
-    const int on = 1, off = 0,
-              opened = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const int on = 1, off = 0, opened = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (opened < 0) return -1;
     /* A socket works without these too. */
     (void)setsockopt(opened, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -74,16 +67,11 @@ static int open_at(const struct addrinfo *address, double until) {
     return -1;
 }
 
-static bool is_loopback(const struct addrinfo *address) {
-    if (address->ai_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address->ai_addr)->sin6_addr);
-    const struct sockaddr_in *four = (const struct sockaddr_in *)address->ai_addr;
-    return ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-}
-
-static bool is_name(const char *host) {
-    struct in6_addr number;
-    return inet_pton(AF_INET, host, &number) != 1 && inet_pton(AF_INET6, host, &number) != 1;
+/* Whether a name, and not this address itself, stands for the loopback interface. */
+static bool is_hidden(const char *host, const struct addrinfo *address) {
+    char number[64] = "";
+    (void)getnameinfo(address->ai_addr, address->ai_addrlen, number, sizeof number, NULL, 0, NI_NUMERICHOST);
+    return strcmp(number, host) != 0 && (strncmp(number, "127.", 4) == 0 || strcmp(number, "::1") == 0);
 }
 
 /* The first address of `host` where open_at succeeds. *opened is -1, with errno, if there is none. */
@@ -105,7 +93,7 @@ static Status open_host(const char *host, int port, double until, int *opened) {
     *opened = -1;
     error = EADDRNOTAVAIL;
     for (const struct addrinfo *f = found; f && *opened < 0; f = f->ai_next) {
-        if (!(until > 0) && is_name(host) && is_loopback(f)) continue;
+        if (!(until > 0) && is_hidden(host, f)) continue;
         *opened = open_at(f, until);
         error = errno;
     }
@@ -130,11 +118,12 @@ Status wire_connect(const char *host, int port, double until, int *connection) {
 }
 
 int wire_accept(int listener, double until) {
-    while (ready(listener, POLLIN, until)) {
-        const int connection = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    do {
+        set_limit(listener, SO_RCVTIMEO, until);
+        const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection >= 0 && same_user(connection)) return connection;
         if (connection >= 0) close(connection);
-    }
+    } while (device_clock() < until);
     return -1;
 }
 
@@ -142,27 +131,27 @@ int wire_accept(int listener, double until) {
 
 bool wire_send(int connection, const void *data, size_t bytes, double until) {
     for (size_t sent = 0; sent < bytes;) {
+        set_limit(connection, SO_SNDTIMEO, until);
         const ssize_t count = send(connection, (const char *)data + sent, bytes - sent, MSG_NOSIGNAL);
-        if (count >= 0) sent += (size_t)count;
-        if (count < 0 && errno != EINTR && (errno != EAGAIN || !ready(connection, POLLOUT, until)))
-            return false;
+        if (count < 0 && errno != EINTR) return false;
+        sent += count > 0 ? (size_t)count : 0;
+        if (sent < bytes && device_clock() > until) return false;
     }
     return true;
-}
-
-long wire_take(int connection, void *data, size_t bytes) {
-    const ssize_t count = recv(connection, data, bytes, 0);
-    if (count > 0) return count;
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    if (count == 0) errno = ECONNRESET;
-    return -1;
 }
 
 bool wire_receive(int connection, void *data, size_t bytes, double until) {
     for (size_t had = 0; had < bytes;) {
-        const long count = wire_take(connection, (char *)data + had, bytes - had);
-        if (count < 0 || (count == 0 && !ready(connection, POLLIN, until))) return false;
-        had += (size_t)count;
+        set_limit(connection, SO_RCVTIMEO, until);
+        const ssize_t count = recv(connection, (char *)data + had, bytes - had, MSG_WAITALL);
+        if (count == 0 || (count < 0 && errno != EINTR)) return false;
+        had += count > 0 ? (size_t)count : 0;
+        if (had < bytes && device_clock() > until) return false;
     }
     return true;
+}
+
+bool wire_ready(int connection) {
+    struct pollfd waits = {.fd = connection, .events = POLLIN};
+    return poll(&waits, 1, 0) > 0;
 }

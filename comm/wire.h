@@ -20,9 +20,9 @@ CHECKED Status wire_connect(const char *host, int port, double until, int *conne
 /* The next connection that comes in, or -1 when the time is up. */
 int wire_accept(int listener, double until);
 
-/* Everything or nothing: false with errno, which is ETIMEDOUT when the time is up. */
+/* Everything or nothing: false if the connection ends, or when the time is up. */
 bool wire_send(int connection, const void *data, size_t bytes, double until);
 bool wire_receive(int connection, void *data, size_t bytes, double until);
 
-/* Up to `bytes` of what has arrived: how many, 0 for nothing yet, -1 with errno when no more will come. */
-long wire_take(int connection, void *data, size_t bytes);
+/* Whether something has arrived, or the end. */
+bool wire_ready(int connection);

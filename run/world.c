@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "run/world.h"
 
+#include "run/facts.h"
 #include "run/profiling.h"
 #include "base/memory.h"
 #include "base/version.h"
@@ -113,16 +114,22 @@ static void lost(void *user, Status status) {
     _exit(ERROR_DEVICE);
 }
 
+/* Collective. */
+static Status compare(World *w, const char *facts) {
+    Status status = facts_compare(w->rendezvous, facts);
+    w->agreed = status != OK;
+    return status;
+}
+
 static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const Identity *identity) {
     char facts[FACTS_BYTES];
     TRY(list_facts(set, facts));
-    Status status = rendezvous_open(identity, facts, MEETING_SECONDS, &w->agreed, &w->rendezvous);
-    TRY(status);
+    TRY(rendezvous_open(identity, MEETING_SECONDS, &w->agreed, &w->rendezvous));
     /* A profile's report is made within a step, and may take long. */
     double timeout = o->comm_timeout == 0 && *o->profiling.window ? PULSE_START : o->comm_timeout;
     pulse_begin(w->rendezvous, &(PulseSetup){.timeout = timeout, .lost = lost, .user = w});
     pulse_other(w->rendezvous, "the start");
-    return OK;
+    return compare(w, facts);
 }
 
 Status world_open(World *w, const TrainOptions *o, const OptionSet *set, bool *done, int *code) {
@@ -160,25 +167,14 @@ Status world_connect(World *w, const TrainOptions *o, Device *device) {
     return world_agree(w, comm_open(&setup, &w->comm));
 }
 
-static const char *difference(const WorldStart *a, const WorldStart *b) {
-    if (a->data != b->data) return "other data";
-    if (a->parameters != b->parameters) return "another model";
-    return a->step != b->step || a->position != b->position ? "another checkpoint" : NULL;
-}
-
 Status world_compare(World *w, const WorldStart *start) {
+    char facts[FACTS_BYTES];
     if (w->size == 1) return OK;
-    WorldStart *all = memory_array((size_t)w->size, sizeof *all);
-    Status status = rendezvous_gather(w->rendezvous, start, sizeof *start, all);
-    for (int rank = 1; rank < w->size && !status; rank++) {
-        const char *what = difference(&all[0], &all[rank]);
-        if (what)
-            status = fail(ERROR_USAGE, "rank %d on %s has %s than rank 0 on %s", rank,
-                          w->rendezvous->hosts[rank], what, w->rendezvous->hosts[0]);
-    }
-    memory_free(all);
-    w->agreed = status != OK;
-    return status;
+    snprintf(facts, sizeof facts,
+             "the data's fingerprint=%016" PRIx64 "\nthe model's parameters=%" PRId64
+             "\nthe checkpoint's step=%" PRId64 "\nthe checkpoint's position=%" PRId64 "\n",
+             start->data, start->parameters, start->step, start->position);
+    return compare(w, facts);
 }
 
 Status world_part(World *w) {

@@ -52,7 +52,7 @@ static Status write_together(int rank, void *user) {
     RankFile file;
     int mine = 0;
     describe(entries, names);
-    TRY(rendezvous_open(&identity, "", 20, NULL, &comm.rendezvous));
+    TRY(rendezvous_open(&identity, 20, NULL, &comm.rendezvous));
     if (c->apart) snprintf(comm.rendezvous->hosts[RANKS - 1], RANK_HOST, "elsewhere");
     TRY(rank_file_open(&p, c->path, entries, ENTRIES, NULL, 0, &file));
     Status status = OK;

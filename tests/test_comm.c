@@ -22,7 +22,7 @@ static Status check_rank(const char *engine) {
     Device *device;
     Comm *comm;
     TRY(identity_read(&identity));
-    TRY(rendezvous_open(&identity, "test=comm\n", 60, NULL, &r));
+    TRY(rendezvous_open(&identity, 60, NULL, &r));
     TRY(device_open_cpu(1, &device));
     const CommSetup setup = {.device = device, .rendezvous = r, .engine = engine};
     TRY(comm_open(&setup, &comm));
@@ -45,7 +45,7 @@ static Status abort_rank(void) {
     Device *device;
     Comm *comm;
     TRY(identity_read(&identity));
-    TRY(rendezvous_open(&identity, "", 60, NULL, &r));
+    TRY(rendezvous_open(&identity, 60, NULL, &r));
     TRY(device_open_cpu(1, &device));
     const CommSetup setup = {.device = device, .rendezvous = r, .engine = "auto"};
     TRY(comm_open(&setup, &comm));
@@ -110,7 +110,7 @@ static Status open_rank(int rank, void *user) {
     Rendezvous *r;
     Device *device;
     Comm *comm;
-    TRY(rendezvous_open(&identity, "", 20, NULL, &r));
+    TRY(rendezvous_open(&identity, 20, NULL, &r));
     TRY(device_open_cpu(1, &device));
     const CommSetup setup = {.device = device, .rendezvous = r, .engine = wrong->engine};
     return strcmp(wrong->engine, "nccl itself") == 0 ? comm_open_nccl(&setup, &comm)

@@ -262,7 +262,7 @@ static void on_lost(void *user, Status status) {
 static int steps(const Identity *identity) {
     int rank = identity->rank;
     Rendezvous *r;
-    Status status = rendezvous_open(identity, "", PATIENCE, NULL, &r);
+    Status status = rendezvous_open(identity, PATIENCE, NULL, &r);
     if (status) return status_exit(status, "test");
     pulse_begin(r, &(PulseSetup){.timeout = watch.timeout, .silence = 5, .lost = on_lost, .user = &rank});
     char all[RANKS];
@@ -345,7 +345,7 @@ static void test_watch(void **state) {
 static int ends_early(const Identity *identity) {
     int rank = identity->rank;
     Rendezvous *r;
-    Status status = rendezvous_open(identity, "", PATIENCE, NULL, &r);
+    Status status = rendezvous_open(identity, PATIENCE, NULL, &r);
     if (status) return status_exit(status, "test");
     pulse_begin(r, &(PulseSetup){.silence = SOON, .lost = on_lost, .user = &rank});
     if (rank != watch.wrong) wait_seconds(1.8); // less than a rank that parts may wait for the others

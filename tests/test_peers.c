@@ -39,7 +39,7 @@ static Status open_rank(const Run *run, int rank, Opened *o) {
     Identity identity = identity_of(rank, run->size, run->port);
     const int gpus = gpu_count ? gpu_count() : 0;
     if (gpus == 0 || (!run->share_gpu && strcmp(run->engine, "nccl") == 0 && gpus < run->size)) rank_skip();
-    TRY(rendezvous_open(&identity, "", 60, NULL, &o->r));
+    TRY(rendezvous_open(&identity, 60, NULL, &o->r));
     TRY(device_open_cuda(run->share_gpu ? 0 : rank % gpus, &o->device));
     const CommSetup setup = {
         .device = o->device, .rendezvous = o->r, .engine = run->engine, .share_gpu = run->share_gpu};

@@ -252,7 +252,7 @@ static void test_wrong_starts(void **state) {
         {MPIRUN "-n 2 sh -c 'mkdir -p at$OMPI_COMM_WORLD_RANK && cd at$OMPI_COMM_WORLD_RANK && "
                 "head -c 9${OMPI_COMM_WORLD_RANK}00 ../text.txt >text.txt && exec train " COMMON
                 "--context=32 --data=text.txt --val-every=0'",
-         "has other data than rank 0", ERROR_USAGE},
+         "rank 0 has the data's fingerprint=", ERROR_USAGE},
         {"env RANK=0 WORLD_SIZE=two LOCAL_RANK=0 train", "WORLD_SIZE=two: a number from 1", ERROR_USAGE},
         {"env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=::1 MASTER_PORT=99999 train",
          "MASTER_PORT=99999: a number from 1 to 65535", ERROR_USAGE},

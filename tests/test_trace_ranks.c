@@ -215,7 +215,7 @@ static Status gather(int rank, void *user) {
     Identity identity = identity_of(rank, RANKS, c->port);
     Comm comm = {.engine = &engine, .rank = rank, .size = RANKS};
     Trace *t = made(rank, c->other && rank == RANKS - 1 ? c->other : "reduce-scatter");
-    TRY(rendezvous_open(&identity, "", 20, NULL, &comm.rendezvous));
+    TRY(rendezvous_open(&identity, 20, NULL, &comm.rendezvous));
     Status status = trace_gather(t, &comm);
     if (!status && rank == 0) status = check_together(t, c->other ? "other collectives" : NULL);
     rendezvous_close(comm.rendezvous, OK);

@@ -27,7 +27,7 @@ void wires_share(const uint8_t *data, size_t size, int open, bool stays) {
 Status __wrap_wire_listen(const char *host, int port, int *listener);
 Status __wrap_wire_connect(const char *host, int port, double until, int *connection);
 int __wrap_wire_accept(int listener, double until);
-long __wrap_wire_take(int connection, void *data, size_t bytes);
+bool __wrap_wire_ready(int connection);
 bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until);
 bool __wrap_wire_receive(int connection, void *data, size_t bytes, double until);
 double __wrap_device_clock(void);
@@ -49,26 +49,24 @@ int __wrap_wire_accept(int listener, double until) {
     return accepted < WIRES && shares[accepted].left ? WIRE + accepted++ : -1;
 }
 
-long __wrap_wire_take(int connection, void *data, size_t bytes) {
-    int i = connection - WIRE;
+bool __wrap_wire_ready(int connection) {
+    const int i = connection - WIRE;
     must(i >= 0 && i < accepted);
-    size_t here = shares[i].left < bytes ? shares[i].left : bytes;
-    if (!here) return silent ? 0 : -1;
-    if (here > 1000) here = 1000;
-    memcpy(data, shares[i].bytes, here);
-    shares[i].bytes += here;
-    shares[i].left -= here;
-    return (long)here;
+    return shares[i].left || !silent;
 }
 
 bool __wrap_wire_receive(int connection, void *data, size_t bytes, double until) {
+    const int i = connection - WIRE;
     (void)until;
-    for (size_t had = 0; had < bytes;) {
-        const long count = __wrap_wire_take(connection, (char *)data + had, bytes - had);
-        if (count <= 0) return false;
-        had += (size_t)count;
-    }
-    return true;
+    if (connection < 0) return false; // a rank that has not come
+    must(i >= 0 && i < accepted);
+    const bool all = shares[i].left >= bytes;
+    const size_t here = all ? bytes : shares[i].left;
+    if (!here) return all;
+    memcpy(data, shares[i].bytes, here);
+    shares[i].bytes += here;
+    shares[i].left -= here;
+    return all;
 }
 
 bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until) {
