@@ -283,7 +283,9 @@ static void test_few_tokens(void **state) {
 /* What comes later changes nothing before it. */
 static void test_logits(void **state) {
     static float few[3 * 256], more[5 * 256];
-    program_succeeds(*state, "infer " MODEL "--logits=few.safetensors --ids=111,110,101 --fused=0");
+    const Ran *ran =
+        program_succeeds(*state, "infer " MODEL "--logits=few.safetensors --ids=111,110,101 --fused=0");
+    assert_string_equal(ran->output, "logits (3, 256) in few.safetensors\n");
     program_succeeds(*state, "infer " MODEL "--logits=more.safetensors --ids=111,110,101,32,116 --fused=0");
     read_logits(inside(*state, "few.safetensors"), 3, few);
     read_logits(inside(*state, "more.safetensors"), 5, more);
@@ -301,8 +303,7 @@ static void test_logits(void **state) {
     int likeliest = 0;
     for (int i = 0; i < 256; i++)
         if (few[2 * 256 + i] > few[2 * 256 + likeliest]) likeliest = i;
-    const Ran *ran =
-        program_succeeds(*state, "infer " MODEL "--prompt=one --tokens=1 --temperature=0 --fused=0 -q");
+    ran = program_succeeds(*state, "infer " MODEL "--prompt=one --tokens=1 --temperature=0 --fused=0 -q");
     assert_int_equal((unsigned char)ran->output[0], likeliest);
 }
 

@@ -53,11 +53,24 @@ static void learns_classes(void **state) {
     assert_string_equal(json_string_value(json_object_get(first, "class")), "classc");
     assert_true(json_number_value(json_object_get(first, "probability")) > 0.5);
     json_decref(json);
-    program_succeeds(*state, "infer --model=learned --device=cpu --classify=data/classa/0.png "
-                             "--attention-map=map.png");
+    ran = program_succeeds(*state, "infer --model=learned --device=cpu --classify=data/classa/0.png "
+                                   "--attention-map=map.png");
+    expect_text(ran->output, "attention map in map.png: black is 0%, white ");
     Image map;
     expect_ok(image_read_file(inside(*state, "map.png"), 3, &map));
     assert_in_range(map.height, 448, 896);
+    int most = 0, total;
+    for (int64_t i = 0; i < map.height * map.width; i++) {
+        const uint8_t *pixel = map.pixels + 3 * i;
+        if (i % map.width >= map.height) continue; // of the scale
+        total = pixel[0] + pixel[1] + pixel[2];
+        if (total > most) most = total;
+    }
+    assert_true(most > 3 * 127); // the patch that gets most is white over whatever the picture is
+    const uint8_t *top = map.pixels + 3 * (map.width - 1),
+                  *bottom = map.pixels + 3 * (map.height * map.width - 1);
+    assert_int_equal(top[0] + top[1] + top[2], 3 * 255);
+    assert_int_equal(bottom[0] + bottom[1] + bottom[2], 0);
     image_free(&map);
     ran = program_succeeds(*state, "infer --model=learned --device=cpu --embed=data --output=e.safetensors");
     expect_text(ran->output, "18 embeddings of width 16");

@@ -71,6 +71,18 @@ static void report_broken(PicturePasses *p) {
     }
 }
 
+static Status map_attention(const Job *job) {
+    const Config *c = &job->session->config;
+    const char *path = job->own->attention_map;
+    double largest;
+    TRY(attention_map_write(path, &job->passes, &largest));
+    if (!job->options->quiet)
+        printf("attention map in %s: black is 0%%, white %.2f%% of the class token's attention (evenly: "
+               "%.2f%%)\n",
+               path, 100 * largest, 100 / (double)c->context);
+    return OK;
+}
+
 static Status run_passes(Job *job) {
     bool more;
     PicturePasses *p = &job->passes;
@@ -81,7 +93,7 @@ static Status run_passes(Job *job) {
         TRY(picture_passes_next(p, &more));
         if (!more) break;
         for (int64_t row = 0; row < p->count; row++) report_picture(job, row);
-        if (*job->own->attention_map) TRY(attention_map_write(job->own->attention_map, p));
+        if (*job->own->attention_map) TRY(map_attention(job));
     }
     json_write_close(&job->json, ']');
     json_write_close(&job->json, '}');

@@ -5,6 +5,7 @@
 #include "tasks/text/infer.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 Status logits_check(const InferOptions *o, const OptionSet *set) {
     const TextInfer *own = options_values(set, &text_infer);
@@ -54,7 +55,10 @@ static Status run(Inference *in, const Session *s, const InferOptions *o, const 
     TRY(inference_start(in, s, false, o->seed));
     for (int64_t i = 0; i < ids.count; i++) tokens[i] = (int32_t)ids.values[i];
     TRY(inference_logits(in, tokens, 1, ids.count));
-    return write_logits(in, own->logits, ids.count);
+    TRY(write_logits(in, own->logits, ids.count));
+    if (!o->quiet)
+        printf("logits (%" PRId64 ", %" PRId64 ") in %s\n", ids.count, s->config.vocab, own->logits);
+    return OK;
 }
 
 Status logits_text(Session *session, const InferOptions *options, const OptionSet *set) {
