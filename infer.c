@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/cores.h"
 #include "base/memory.h"
+#include "base/wrap.h"
 #include "run/infer_compare.h"
 #include "run/profiling_sweep.h"
 #include "run/signals.h"
@@ -146,8 +147,8 @@ static Status profile(Run *run) {
     if (!o->image_sizes.count)
         TRY(prepare_passes(run, largest(o->batch_sizes, o->batch), largest(o->seq_lens, o->seq)));
     if (!o->quiet)
-        printf("forward pass of %s, %s, on %s with %s\n", session_model_name(s), session_dtype_name(s),
-               s->device->name, s->device->library);
+        print_report("", 0, stdout, "forward pass of %s, %s, on %s with %s", session_model_name(s),
+                     session_dtype_name(s), s->device->name, s->device->library);
     run->report.unit = s->config.architecture->patches ? "images/s" : "tok/s";
     TRY(profile_sizes(run));
     if (*o->profiling.window) return OK;

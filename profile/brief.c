@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "report/questions.h"
 #include "base/stats.h"
+#include "base/wrap.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,19 +14,6 @@
 
 enum { INDENT = 9, HOTTEST = 5, TEXT_BYTES = 1024 };
 
-/* Prints a heading and beside it a text, wrapped at blanks, in at most `lines` lines. */
-static void print_wrapped(const char *heading, const char *text, int width, int lines, FILE *file) {
-    size_t room = (size_t)(width - INDENT);
-    for (; *text && lines > 0; lines--, heading = "") {
-        size_t length = strlen(text);
-        if (length > room)
-            for (length = room; length > 0 && text[length] != ' ';) length--;
-        if (length == 0) length = room; // a word longer than a line
-        fprintf(file, "%-*s%.*s\n", INDENT, heading, (int)length, text);
-        text += length + (text[length] == ' ');
-    }
-}
-
 static void print_line(const char *heading, int width, int lines, FILE *file, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 static void print_line(const char *heading, int width, int lines, FILE *file, const char *format, ...) {
@@ -34,7 +22,7 @@ static void print_line(const char *heading, int width, int lines, FILE *file, co
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    print_wrapped(heading, text, width, lines, file);
+    print_wrapped(heading, INDENT, text, width, lines, file);
 }
 
 static void print_run(const Profile *p, int width, FILE *file) {
@@ -75,7 +63,7 @@ static void print_phases(const ProfilePath *path, int width, FILE *file) {
             snprintf(text + used, sizeof text - used, "%s%s %.1f%%", used ? ", " : "", phase_name((Phase)p),
                      100 * ratio(f->phases[p].ns, f->step_ns));
     }
-    print_wrapped("", text, width, 1, file);
+    print_wrapped("", INDENT, text, width, 1, file);
 }
 
 /* ---- operations ---- */
@@ -118,7 +106,7 @@ static void print_bound(const Profile *p, const ProfilePath *path, const char *h
                         FILE *file) {
     Answer answer = {0};
     question_bound(p, path, &answer);
-    if (answer.count) print_wrapped(heading, answer.lines[0], width, 2, file);
+    if (answer.count) print_wrapped(heading, INDENT, answer.lines[0], width, 2, file);
     for (int64_t i = 0; i < answer.count; i++) memory_free(answer.lines[i]);
     memory_free(answer.lines);
 }

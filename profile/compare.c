@@ -3,9 +3,12 @@
 #include "base/cores.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "base/wrap.h"
 #include "profile/fold.h"
 #include "profile/trace_records.h"
+#include "report/table.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -77,8 +80,8 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
                         inside->launches);
         }
     }
-    fprintf(file, "%-45s %10.3f\nlimits measured here: %s\n", "sum of operations", total,
-            limits_text(peaks).text);
+    fprintf(file, "%-45s %10.3f\n", "sum of operations", total);
+    print_report("", 0, file, "limits measured here: %s", limits_text(peaks).text);
 }
 
 /* ---- both paths ---- */
@@ -101,68 +104,91 @@ static const Difference *difference_of(const Comparison *c, const OperationRow *
     return difference_find(c->differences, c->difference_count, row->call, row->operation, row->pass);
 }
 
-/* The rate towards the limit that binds: of arithmetic, of memory, or of the link. */
-static void print_rate(const OperationRow *r, const Peaks *peaks, RateUnit unit, FILE *file) {
-    char limit = limit_letter(r);
-    double work = limit == 'm' ? r->work.flops : limit == 'l' ? r->work.sent : r->work.bytes;
-    fprintf(file, " %9.3f %6.0f %7.2f %c%s/s %5.1f%% |", 1e-6 * r->median, r->launches,
-            unit.per_ns * ratio(work, r->median), unit.letter, limit == 'm' ? "F" : "B",
-            100 * limit_share(peaks, r->work, r->calls, r->median));
+/* The cells of a path: without a row only the time; the share only where the limits are known. */
+static void print_path(const Peaks *peaks, double ms, const OperationRow *r, FILE *file) {
+    fprintf(file, "  %9.3f", ms);
+    if (r)
+        fprintf(file, " %5.0f", r->launches);
+    else
+        fprintf(file, " %5s", "");
+    if (!peaks_known(peaks)) return;
+    if (r)
+        fprintf(file, " %5.1f%%", 100 * limit_share(peaks, r->work, r->calls, r->median));
+    else
+        fprintf(file, " %6s", "");
 }
 
 static void print_row(const Comparison *c, const OperationRow *naive, FILE *file) {
     const OperationRow *fused = partner(c, naive);
-    const RateUnit unit = rate_unit(figures_of(c, FORM_FUSED));
     if (!fused) return;
     const Difference *d = difference_of(c, naive);
-    fprintf(file, "%-20s %-8s %9.2f %9.2f |", naive->call, pass_name(naive->pass), 1e-9 * naive->work.flops,
-            1e-6 * naive->work.bytes);
-    print_rate(naive, &c->peaks, unit, file);
-    print_rate(fused, &c->peaks, unit, file);
-    fprintf(file, " %6.2f", ratio(naive->median, fused->median));
+    fprintf(file, "%-20s %-8s %12s %11s", naive->call, pass_name(naive->pass),
+            in_words(CELL_FLOPS, naive->work.flops).text, in_words(CELL_BYTES, naive->work.bytes).text);
+    print_path(&c->peaks, 1e-6 * naive->median, naive, file);
+    print_path(&c->peaks, 1e-6 * fused->median, fused, file);
+    fprintf(file, "  %6.2f%c", ratio(naive->median, fused->median), fused->form == FORM_NAIVE ? '*' : ' ');
     if (d)
-        fprintf(file, "  %8.1e", d->difference);
+        fprintf(file, " %7.1e\n", d->difference);
     else
-        fprintf(file, "  %8s", "-");
-    fprintf(file, "%s\n", fused->form == FORM_NAIVE ? "  (no fused form here)" : "");
+        fprintf(file, " %7s\n", "-");
 }
 
-static void print_total(const char *name, double naive, double fused, FILE *file) {
-    fprintf(file, "%-49s | %9.3f %27s| %9.3f %27s| %6.2f\n", name, naive, "", fused, "", ratio(naive, fused));
+static void print_total(const Comparison *c, const char *name, double naive, double fused, double ratio,
+                        FILE *file) {
+    fprintf(file, "%-54s", name);
+    print_path(&c->peaks, naive, NULL, file);
+    print_path(&c->peaks, fused, NULL, file);
+    fprintf(file, "  %6.2f\n", ratio);
 }
 
-void compare_print(const Comparison *c, FILE *file) {
+static void print_head(const Comparison *c, FILE *file) {
+    const char *share = peaks_known(&c->peaks) ? "  limit" : "";
+    print_report("", 0, file, "naive and fused, %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s with %s",
+                 c->model, c->batch, c->seq, c->dtype, c->device, c->library);
+    fprintf(file, "medians of %" PRId64 " alternating rounds, from the same state on the same batches\n",
+            c->rounds);
+    fprintf(file, "%-20s %-8s %12s %11s  %9s calls%s  %9s calls%s  %6s  differ\n", "operation", "pass",
+            "work", "least bytes", "naive ms", share, "fused ms", share, "ratio");
+}
+
+/* Whether a row's fused path ran the naive form. */
+static bool any_naive(const Comparison *c) {
+    const Figures *f = figures_of(c, FORM_FUSED);
+    for (int64_t i = 0; i < f->row_count; i++)
+        if (f->rows[i].form == FORM_NAIVE) return true;
+    return false;
+}
+
+static void print_notes(const Comparison *c, FILE *file) {
     const PathTimes *naive = &c->paths[FORM_NAIVE], *fused = &c->paths[FORM_FUSED];
-    fprintf(file, "naive and fused, %s, batch %lld, seq %lld, %s, on %s with %s\n", c->model,
-            (long long)c->batch, (long long)c->seq, c->dtype, c->device, c->library);
-    fprintf(file, "medians of %lld alternating rounds, from the same state on the same batches\n",
-            (long long)c->rounds);
-    fprintf(file, "%-20s %-8s %9s %9s | %9s %6s %12s %6s | %9s %6s %12s %6s | %6s  %s\n", "operation", "pass",
-            "GFLOP", "MB least", "naive ms", "calls", "rate", "limit", "fused ms", "calls", "rate", "limit",
-            "ratio", "difference");
-    for (int64_t i = 0; i < naive->operations.figures.row_count; i++)
-        print_row(c, &naive->operations.figures.rows[i], file);
-    for (int pass = 0; pass < PASS_COUNT; pass++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s (sum)", pass == PASS_UPDATE ? "optimizer" : pass_name((Pass)pass));
-        const double ms = pass_ms(figures_of(c, FORM_NAIVE), (Pass)pass);
-        if (ms > 0) print_total(name, ms, pass_ms(figures_of(c, FORM_FUSED), (Pass)pass), file);
-    }
-    char whole[64];
-    snprintf(whole, sizeof whole, "whole %s, timed with nothing else on", c->what);
-    fprintf(file, "%-49s | %9.3f %27s| %9.3f %27s| %6.2f\n", whole, naive->step.median, "",
-            fused->step.median, "", c->pairs.median);
-    fprintf(file, "  its ratio is the median of %lld pairs: %.2f to %.2f (95%% interval)\n",
-            (long long)c->rounds, c->pairs.low, c->pairs.high);
+    fprintf(file, "  its ratio is the median of %" PRId64 " pairs: %.2f to %.2f (95%% interval)\n", c->rounds,
+            c->pairs.low, c->pairs.high);
     fprintf(file, "  spread of the whole %s: naive %.3f to %.3f ms, fused %.3f to %.3f ms\n", c->what,
             naive->step.least, naive->step.most, fused->step.least, fused->step.most);
     if (naive->peak_bytes)
         fprintf(file, "peak memory: naive %.1f MiB, fused %.1f MiB (%.2f times)\n",
                 (double)naive->peak_bytes / 1048576, (double)fused->peak_bytes / 1048576,
                 ratio((double)naive->peak_bytes, (double)fused->peak_bytes));
-    fprintf(file, "calls: kernels and library calls; limits measured here: %s\n",
-            limits_text(&c->peaks).text);
+    fprintf(file, "calls: kernels and library calls; differ: the outputs' relative difference%s\n",
+            any_naive(c) ? "; *: no fused form here" : "");
+    print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
     if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
+}
+
+void compare_print(const Comparison *c, FILE *file) {
+    const Figures *naive = figures_of(c, FORM_NAIVE), *fused = figures_of(c, FORM_FUSED);
+    char name[64];
+    print_head(c, file);
+    for (int64_t i = 0; i < naive->row_count; i++) print_row(c, &naive->rows[i], file);
+    for (int pass = 0; pass < PASS_COUNT; pass++) {
+        const double before = pass_ms(naive, (Pass)pass), after = pass_ms(fused, (Pass)pass);
+        snprintf(name, sizeof name, "%s (sum)", pass == PASS_UPDATE ? "optimizer" : pass_name((Pass)pass));
+        if (before > 0) print_total(c, name, before, after, ratio(before, after), file);
+    }
+    snprintf(name, sizeof name, "whole %s, timed with nothing else on", c->what);
+    print_total(c, name, c->paths[FORM_NAIVE].step.median, c->paths[FORM_FUSED].step.median, c->pairs.median,
+                file);
+    print_notes(c, file);
 }
 
 static void write_path(JsonWriter *w, const char *key, const OperationRow *r, const Peaks *peaks) {

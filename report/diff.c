@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "base/stats.h"
+#include "base/wrap.h"
 #include "report/provenance.h"
 
 #include <inttypes.h>
@@ -195,13 +196,12 @@ static void print_steps(const Pair *pair, FILE *file) {
     const char *tracing = a->timed && b->timed ? "off" : a->timed || b->timed ? "on in one" : "on";
     print_figure("step, tracing", tracing, &before, &after, kind, &sure, file);
     if (before.count > 1 && after.count > 1) return;
-    fprintf(file,
-            "fewer than two quiet runs on a side: how far two processes of one program differ here is not "
-            "known, so no "
-            "time is judged. Within a run a step spreads by %.1f%%: less cannot be told in any case. Give "
-            "several "
-            "runs: profile diff A1 A2 A3 vs B1 B2 B3\n",
-            100 * fmax(ratio(a->spread, a->ns), ratio(b->spread, b->ns)));
+    print_report(
+        "", 0, file,
+        "fewer than two quiet runs on a side: how far two processes of one program differ here is not known, "
+        "so no time is judged. Within a run a step spreads by %.1f%%: less cannot be told in any case. Give "
+        "several runs: profile diff A1 A2 A3 vs B1 B2 B3",
+        100 * fmax(ratio(a->spread, a->ns), ratio(b->spread, b->ns)));
 }
 
 static void print_path(const Pair *pair, FILE *file) {

@@ -1,13 +1,15 @@
 #include "report/print.h"
 
 #include "base/cores.h"
+#include "base/wrap.h"
 
 #include <inttypes.h>
 
 static void print_head(const char *label, const TraceRun *r, const char *source, FILE *file) {
-    fprintf(file, "%s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s\n%s%s%s; %s%s%s\n",
-            label ? label : "", label ? ": " : "", r->model, r->batch, r->seq, r->dtype, r->device, source,
-            *r->source_note ? ": " : "", r->source_note, r->step, *r->step ? ", " : "", r->window);
+    print_report("", 0, file, "%s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s", label ? label : "",
+                 label ? ": " : "", r->model, r->batch, r->seq, r->dtype, r->device);
+    print_report("", 0, file, "%s%s%s; %s%s%s", source, *r->source_note ? ": " : "", r->source_note, r->step,
+                 *r->step ? ", " : "", r->window);
     if (r->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(r->cores_waited).text);
 }
 
@@ -29,7 +31,7 @@ void bundle_print_questions(const Bundle *b, FILE *file) {
     for (int64_t i = 0; i < b->answers_count; i++) {
         const Answer *a = &b->answers[i];
         fprintf(file, "\n%d. %s\n", (int)i + 1, a->question);
-        for (int64_t k = 0; k < a->count; k++) fprintf(file, "   %s\n", a->lines[k]);
+        for (int64_t k = 0; k < a->count; k++) print_report("", 3, file, "%s", a->lines[k]);
     }
     fprintf(file, "\n");
 }
@@ -51,8 +53,8 @@ void bundle_print_audit(const Bundle *b, FILE *file) {
         fprintf(file, "audit, %s\n", b->paths[i].label);
         for (int64_t k = 0; k < b->paths[i].audit_count; k++) {
             const TraceFinding *finding = &b->paths[i].audit[k];
-            fprintf(file, "  %-6s %s: %s\n", finding->passed ? "passed" : "FAILED", finding->name,
-                    finding->detail);
+            print_report(finding->passed ? "  passed" : "  FAILED", 9, file, "%s: %s", finding->name,
+                         finding->detail);
         }
     }
 }

@@ -7,9 +7,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Columns of reports on a terminal. */
-enum { REPORT_WIDTH = 120 };
-
 /* The type of a cell, in base units: a time in nanoseconds, a size in bytes, a share from 0 to 1. JSON and
  * CSV contain these; text and Markdown scale them. */
 typedef enum {

@@ -1,6 +1,7 @@
 #include "run/profiling_report.h"
 
 #include "base/memory.h"
+#include "base/wrap.h"
 #include "profile/brief.h"
 #include "report/output.h"
 #include "profile/profile.h"

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/stats.h"
+#include "base/wrap.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -53,16 +54,37 @@ static const char *form_remark(const Ctx *ctx, Operation operation) {
     return ctx->fuses >> operation & 1 ? " (naive: no fused form here)" : " (naive)";
 }
 
+enum { FACT = 21 }; // the column in which facts of the configuration begin
+
 static void print_forms(const Trainer *t) {
-    printf("  %-18s", "fused");
-    for (int i = 0; i < OP_COUNT; i++)
-        printf(" %s%s%s", operation_name((Operation)i), form_remark(&t->ctx, (Operation)i),
-               i + 1 < OP_COUNT ? "," : "");
-    if (t->ctx.fuses & FUSE_FP8)
-        printf(", fp8%s", linear_multiplies_fp8(&t->ctx)
-                              ? ""
-                              : " (emulated: rounded operands, multiplied in wider types)");
-    printf("\n");
+    char text[2048] = "";
+    for (int i = 0; i < OP_COUNT; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s%s", i ? ", " : "", operation_name((Operation)i),
+                 form_remark(&t->ctx, (Operation)i));
+    }
+    const char *fp8 = !(t->ctx.fuses & FUSE_FP8) ? ""
+                      : linear_multiplies_fp8(&t->ctx)
+                          ? ", fp8"
+                          : ", fp8 (emulated: rounded operands, multiplied in wider types)";
+    print_report("  fused", FACT, stdout, "%s%s", text, fp8);
+}
+
+static void print_model(const Session *s) {
+    const Config *c = &s->config;
+    char input[128];
+    if (c->architecture->patches)
+        snprintf(input, sizeof input,
+                 "%" PRId64 " x %" PRId64 " %spixels in patches of %" PRId64 ", %" PRId64 " classes",
+                 c->image, c->image, c->channels == 1 ? "grey " : "", c->patch, c->vocab);
+    else
+        snprintf(input, sizeof input, "context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)",
+                 c->context, c->vocab, config_padded_vocab(c));
+    print_report("  model", FACT, stdout,
+                 "%s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", %s, %.2fM parameters%s",
+                 session_model_name(s), c->layers, c->heads, c->width, input,
+                 1e-6 * (double)config_parameters(c), c->new_head ? ", with a new head" : "");
+    if (c->other_head) print_report("", FACT, stdout, "the folder's head for %s is left out", c->other_head);
 }
 
 static void print_recomputation(const Transformer *m) {
@@ -75,20 +97,9 @@ static void print_recomputation(const Transformer *m) {
 }
 
 static void print_configuration(const Report *r, const Session *s, const Trainer *t, const Feed *feed) {
-    const Config *c = &s->config;
     printf("configuration\n");
-    printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
-           session_model_name(s), c->layers, c->heads, c->width);
-    if (c->architecture->patches)
-        printf("%" PRId64 " x %" PRId64 " %spixels in patches of %" PRId64 ", %" PRId64 " classes", c->image,
-               c->image, c->channels == 1 ? "grey " : "", c->patch, c->vocab);
-    else
-        printf("context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)", c->context, c->vocab,
-               config_padded_vocab(c));
-    printf(", %.2fM parameters%s\n", 1e-6 * (double)config_parameters(c),
-           c->new_head ? ", with a new head" : "");
-    if (c->other_head) printf("  %-18s the folder's head for %s is left out\n", "", c->other_head);
-    printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
+    print_model(s);
+    print_report("  device", FACT, stdout, "%s, %s", s->device->name, s->device->library);
     printf("  %-18s %s%s%s\n", "precision", session_dtype_name(s),
            s->dtype == BF16 && !s->bf16_fast ? " (slow: products in fp32 are faster on this processor)" : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
@@ -99,7 +110,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     if (t->comm)
         printf("  %-18s %d, by %s%s\n", "ranks", t->comm->size, t->comm->name,
                t->model.parameters.sharded ? ", each with its shard of the optimizer's state" : "");
-    bool patches = c->architecture->patches;
+    bool patches = s->config.architecture->patches;
     printf("  %-18s %" PRId64, "step", t->batch);
     if (!patches) printf(" x %" PRId64, t->seq);
     printf(" x %" PRId64, t->accum);
@@ -108,9 +119,9 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
            r->pictures ? "pictures" : "tokens", patches ? "" : " x seq", t->comm ? " x ranks" : "",
            1e-9 * t->work.flops, t->comm ? " a rank" : "");
     if (peaks_known(&r->peaks) || r->peaks.note)
-        printf("  %-18s %s\n", "limits, measured", limits_text(&r->peaks).text);
+        print_report("  limits, measured", FACT, stdout, "%s", limits_text(&r->peaks).text);
     if (peaks_known(&r->peaks) && r->peaks.note)
-        printf("  %-18s kept from an earlier run: %s\n", "", r->peaks.note);
+        print_report("", FACT, stdout, "kept from an earlier run: %s", r->peaks.note);
 }
 
 Status report_start(Report *r, const Session *s, const Trainer *t, const Feed *feed, const char *options,

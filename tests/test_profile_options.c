@@ -1,7 +1,7 @@
 /* The profile's options as their users see them: windows, timers, names, what is refused. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "report/table.h"
+#include "base/wrap.h"
 #include "tests/support/program.h"
 
 #include <stdio.h>

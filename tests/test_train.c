@@ -320,7 +320,7 @@ static void test_accumulation(void **state) {
 
 static void test_compare(void **state) {
     const Ran *ran = program_succeeds(*state, "train " TINY " --compare --out=compared");
-    expect_text(ran->output, "ratio  difference");
+    expect_text(ran->output, "ratio  differ\n");
     expect_text(ran->output, "backward (sum)");
     expect_text(ran->output, "whole step, timed with nothing else on");
     expect_text(ran->output, "peak memory: naive");

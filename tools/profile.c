@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/version.h"
+#include "base/wrap.h"
 #include "report/anatomy.h"
 #include "report/bundle_check.h"
 #include "report/bundle_trace.h"

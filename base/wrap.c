@@ -1,0 +1,31 @@
+#include "base/wrap.h"
+
+#include "base/memory.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <string.h>
+
+void print_wrapped(const char *heading, int indent, const char *text, int width, int lines, FILE *file) {
+    const size_t room = (size_t)(width - indent);
+    for (; *text && lines > 0; lines--, heading = "") {
+        size_t length = strlen(text);
+        if (length > room)
+            for (length = room; length > 0 && text[length] != ' ';) length--;
+        if (length == 0) length = room;
+        fprintf(file, "%-*s%.*s\n", indent, heading, (int)length, text);
+        text += length + (text[length] == ' ');
+    }
+}
+
+void print_report(const char *heading, int indent, FILE *file, const char *format, ...) {
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    const int length = vsnprintf(NULL, 0, format, arguments);
+    OWNED char *text = memory_array((size_t)length + 1, sizeof *text);
+    vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    va_end(arguments);
+    print_wrapped(heading, indent, text, REPORT_WIDTH, INT_MAX, file);
+}
