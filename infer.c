@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/wrap.h"
 #include "run/infer_compare.h"
+#include "run/operation_alone.h"
 #include "run/profiling_sweep.h"
 #include "run/signals.h"
 #include "tasks/task.h"
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct {
     InferOptions options;
@@ -23,7 +25,8 @@ typedef struct {
 
 /* The command that runs if none is given: profile(), below. */
 static const Command benchmark = {
-    .reads = "batch-sizes seq-lens image-sizes repeats warmup-runs compare json profile sweep batch seq"};
+    .reads = "batch-sizes seq-lens image-sizes repeats warmup-runs compare json profile sweep batch seq "
+             "op pass width"};
 
 /* Memory for the largest pass, in the forms of `fuses`; then weights. */
 static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
@@ -191,9 +194,11 @@ static Status run_all(Run *run, int argc, char **argv) {
     const InferOptions *o = &run->options;
     TRY(task_read_infer(argc, argv, &benchmark, &run->options, &run->set, &done));
     if (done) return OK;
+    if (strcmp(o->op, "help") == 0) return operation_alone_list(stdout);
     profiling_prepare(&run->options.profiling);
     TRY(session_open(&run->session, o->model, NULL, o->tokenizer, &o->compute));
     run->session.tells = !o->quiet;
+    if (*o->op) return operation_alone(&run->session, o, &run->set);
     TRY(infer_options_packed(o, run->session.device->backend, &run->session.packed));
     TRY(task_find_command(&run->session.config, o, &run->set, &benchmark, &command));
     TRY(check_lengths(run));

@@ -108,21 +108,23 @@ RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t 
 }
 
 /* The k-th smallest and largest leave out at most 2.5% on either side: sum of binomials below k over 2^count. */
-PairsRatio pairs_ratio(const double *over, const double *under, int64_t count) {
-    double *ratios = memory_array((size_t)count + 1, sizeof *ratios), tail = pow(0.5, (double)count),
-           term = tail;
+MedianInterval median_interval(double *values, int64_t count) {
+    const Stats s = stats_make(values, count);
+    double tail = pow(0.5, (double)count), term = tail;
     int64_t k = 0;
-    for (int64_t i = 0; i < count; i++) ratios[i] = ratio(over[i], under[i]);
-    const Stats s = stats_make(ratios, count);
     while (2 * (k + 1) < count) {
         term *= (double)(count - k) / (double)(k + 1);
         if (tail + term > 0.025) break;
         tail += term;
         k++;
     }
-    const PairsRatio pairs = {s.median, count ? ratios[k] : 0, count ? ratios[count - 1 - k] : 0};
-    memory_free(ratios);
-    return pairs;
+    return (MedianInterval){s.median, count ? values[k] : 0, count ? values[count - 1 - k] : 0};
+}
+
+MedianInterval pairs_ratio(const double *over, const double *under, int64_t count) {
+    OWNED double *ratios = memory_array((size_t)count + 1, sizeof *ratios);
+    for (int64_t i = 0; i < count; i++) ratios[i] = ratio(over[i], under[i]);
+    return median_interval(ratios, count);
 }
 
 double median(double *values, int64_t count) {

@@ -33,13 +33,16 @@ typedef struct {
 
 RunsRatio runs_ratio(const double *before, int64_t before_count, const double *after, int64_t after_count);
 
-/* Ratios of pairs that were taken side by side: their median, and between which two of them the true median lies
- * with a chance of at least 95%, by the signs alone; the least and the most where there are fewer than six. */
+/* A median, and between which two of the values the true median lies with a chance of at least 95%, by the signs
+ * alone; the least and the most where there are fewer than six. All 0 of none. */
 typedef struct {
     double median, low, high;
-} PairsRatio;
+} MedianInterval;
 
-PairsRatio pairs_ratio(const double *over, const double *under, int64_t count);
+MedianInterval median_interval(double *values, int64_t count); // sorts them
+
+/* Of the ratios of pairs that were taken side by side. */
+MedianInterval pairs_ratio(const double *over, const double *under, int64_t count);
 
 double median(double *values, int64_t count); // sorts `values`; 0 of none
 

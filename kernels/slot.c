@@ -8,9 +8,9 @@ static struct {
     bool filled[BACKEND_COUNT][FORM_COUNT][DTYPE_COUNT]; // every pass of the operation has a slot
 } table[OP_COUNT];
 
-static bool has_pass(Operation operation, int pass) {
+bool slots_have_pass(Operation operation, Pass pass) {
     for (const Slot *s = __start_op_slots; s < __stop_op_slots; s++)
-        if (s->operation == operation && (int)s->pass == pass) return true;
+        if (s->operation == operation && s->pass == pass) return true;
     return false;
 }
 
@@ -20,7 +20,7 @@ __attribute__((constructor)) static void fill_table(void) {
     for (const Slot *s = __start_op_slots; s < __stop_op_slots; s++) {
         bool filled = true;
         for (int pass = 0; pass < PASS_COUNT; pass++)
-            filled &= !has_pass(s->operation, pass) ||
+            filled &= !slots_have_pass(s->operation, (Pass)pass) ||
                       slot_function(s->backend, s->dtype, s->operation, (Pass)pass, s->form);
         table[s->operation].filled[s->backend][s->form][s->dtype] = filled;
     }

@@ -35,6 +35,9 @@ typedef struct {
 /* The function of a slot, or NULL. */
 OpFunction slot_function(Backend backend, Dtype dtype, Operation operation, Pass pass, Form form);
 
+/* Whether the operation has this pass, in any form. */
+bool slots_have_pass(Operation operation, Pass pass);
+
 /* Whether the form exists for every pass of the operation. */
 bool slots_filled(Backend backend, Dtype dtype, Operation operation, Form form);
 

@@ -37,8 +37,8 @@ typedef struct {
     const char *device, *library, *dtype, *model;
     int64_t batch, seq, rounds;
     Peaks peaks;
-    PairsRatio pairs;    // per round: the naive step's time over the fused one's
-    double cores_waited; // cores.h
+    MedianInterval pairs; // per round: the naive step's time over the fused one's
+    double cores_waited;  // cores.h
     PathTimes paths[FORM_COUNT];
     Difference *differences;
     int difference_count;

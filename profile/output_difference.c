@@ -1,6 +1,7 @@
 #include "profile/output_difference.h"
 
 #include "base/bfloat16.h"
+#include "base/float8.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
 
@@ -23,6 +24,7 @@ static double value_at(const Kept *k, int64_t i) {
     if (k->dtype == F32) return ((const float *)k->bytes)[i];
     if (k->dtype == BF16) return bfloat16_to_float(((const uint16_t *)k->bytes)[i]);
     if (k->dtype == F64) return ((const double *)k->bytes)[i];
+    if (k->dtype == E4M3) return e4m3_to_float(((const uint8_t *)k->bytes)[i]);
     return ((const int32_t *)k->bytes)[i];
 }
 

@@ -14,7 +14,7 @@ typedef struct {
     Work work;
     TimedOperations operations;
     /* Of "fused": the time of "naive" over its own, and the differences between their outputs. */
-    PairsRatio pairs;
+    MedianInterval pairs;
     Difference *differences;
     int difference_count;
 } BenchmarkResult;

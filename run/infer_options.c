@@ -34,8 +34,10 @@ static const Option first[] = {
     {COUNT("warmup-runs", 0, RUNS_MOST, warmup_runs), .doc = "untimed runs before them"},
     {FLAG("compare", compare), .doc = "measure naive and fused"},
     {TEXT("json", "FILE", json), .written = true, .doc = "write the results as JSON too"},
+    {TEXT("op", "NAME", op), .doc = "run one operation by itself; --op=help lists them"},
+    {CHOICE("pass", "forward|backward", pass), .doc = "of --op; the optimizer's has its own"},
+    {COUNT("width", 0, SIZE_MOST, width), .doc = "of --op's rows", .default_text = "the model's"},
     PROFILING_ROWS,
-
 };
 
 static const Option last[] = {
@@ -55,6 +57,7 @@ static const InferOptions defaults = {
     .repeats = 20,
     .warmup_runs = 3,
     .json = "",
+    .op = "",
     .output = "",
     .profiling = PROFILING_DEFAULTS,
     .config = "",
@@ -72,6 +75,12 @@ Status infer_options_packed(const InferOptions *o, Backend backend, Dtype *packe
 
 Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     TRY(compute_options_check(&o->compute));
+    static const char *const without_op[] = {"profile",  "sweep",       "json",   "batch-sizes",
+                                             "seq-lens", "image-sizes", "weights"};
+    for (size_t i = 0; i < sizeof without_op / sizeof *without_op; i++)
+        TRY(options_exclude(set, "op", without_op[i]));
+    TRY(option_needs(set, "pass", *o->op, "--op"));
+    TRY(option_needs(set, "width", *o->op, "--op"));
     TRY(options_exclude(set, "profile", "json"));
     TRY(options_exclude(set, "profile", "repeats")); // the window determines the number of passes
     TRY(options_exclude(set, "profile", "warmup-runs"));

@@ -18,6 +18,9 @@ typedef struct {
     OptionList image_sizes;           // for --sweep, instead of the model's own
     int64_t repeats, warmup_runs;     // timed runs, and untimed runs before them
     bool compare;                     // naive and fused
+    const char *op;                   // an operation that is run by itself
+    Pass pass;                        // of it: forward or backward
+    int64_t width;                    // of its rows; 0: the model's
     const char *json;                 // file for the profile
     ProfilingOptions profiling;       // additional traced runs
     const char *output;               // file for answers; "": standard output

@@ -640,7 +640,7 @@ static void different_configurations_are_said(void **state) {
 static void pairs_keep_their_ratio(void **state) {
     (void)state;
     const double under[] = {1, 2, 1, 1, 4, 1, 1, 1, 1, 1}, over[] = {10, 2, 3, 2, 16, 5, 6, 7, 8, 9};
-    const PairsRatio ten = pairs_ratio(over, under, 10), five = pairs_ratio(over, under, 5);
+    const MedianInterval ten = pairs_ratio(over, under, 10), five = pairs_ratio(over, under, 5);
     assert_true(ten.median == 5.5 && ten.low == 2 && ten.high == 9);
     assert_true(five.median == 3 && five.low == 1 && five.high == 10);
 }

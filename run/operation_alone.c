@@ -1,0 +1,294 @@
+#include "run/operation_alone.h"
+
+#include "base/cores.h"
+#include "base/memory.h"
+#include "base/nearest.h"
+#include "kernels/example.h"
+#include "profile/compare.h"
+#include "run/plan.h"
+#include "run/profiling.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const Example *const examples[OP_COUNT] = {
+#define OPERATION(name, NAME, CATEGORY) [OP_##NAME] = &name##_example,
+#include "kernels/ops.def"
+#undef OPERATION
+};
+
+Status operation_alone_list(FILE *file) {
+    for (int i = 0; i < OP_COUNT; i++)
+        fprintf(file, "%-12s %s\n", operation_name((Operation)i), examples[i]->what);
+    return OK;
+}
+
+static const int64_t ELEMENTS_MOST = INT64_C(1) << 40; // of a tensor: whatever is counted of it fits
+
+/* What is measured. */
+typedef struct {
+    Ctx ctx;
+    ExampleCall sizes;
+    Operation operation;
+    Pass pass;
+    uint32_t fuses; // of the fused form
+    Form first;     // FORM_NAIVE where both are measured
+    int64_t rounds, warmup;
+    Peaks peaks;
+    double cores_waited;
+    TimedOperations times[FORM_COUNT], parts[FORM_COUNT]; // without and with a record of each primitive
+    double difference;                                    // NaN: not known
+} Alone;
+
+/* ---- what is asked for ---- */
+
+static Status find_operation(const char *name, Operation *operation) {
+    const char *names[OP_COUNT];
+    for (int i = 0; i < OP_COUNT; i++) names[i] = operation_name((Operation)i);
+    for (int i = 0; i < OP_COUNT; i++)
+        if (strcmp(names[i], name) == 0) {
+            *operation = (Operation)i;
+            return OK;
+        }
+    const Hint hint = nearest_hint(name, "'", "'", names, OP_COUNT);
+    return fail(ERROR_USAGE, "--op: no operation is named '%s'%s --op=help lists them", name,
+                *hint.text ? hint.text : ".");
+}
+
+static bool has_form(const Alone *a, Form form) {
+    return slot_function(a->ctx.device->backend, a->ctx.dtype, a->operation, a->pass, form) != NULL;
+}
+
+/* The pass that is asked for; where an operation has no forward pass, its own. */
+static Status find_pass(Alone *a, Pass asked) {
+    const Operation operation = a->operation;
+    const bool composed = examples[operation]->composed;
+    a->pass = asked;
+    if (asked == PASS_FORWARD && !composed && !slots_have_pass(operation, asked))
+        a->pass = slots_have_pass(operation, PASS_UPDATE) ? PASS_UPDATE : PASS_BACKWARD;
+    if (asked == PASS_BACKWARD && !slots_have_pass(operation, asked))
+        return fail(ERROR_USAGE, "--pass=backward: %s has no backward pass", operation_name(operation));
+    if (composed || has_form(a, FORM_NAIVE)) return OK;
+    return fail(ERROR_USAGE, "--op=%s: it has no form for %s on %s", operation_name(operation),
+                dtype_name(a->ctx.dtype), a->ctx.device->name);
+}
+
+/* Widths that are not given are the model's; with another width, in its proportions. */
+static Status find_sizes(const Config *c, const InferOptions *o, ExampleCall *e) {
+    const int64_t width = o->width ? o->width : c->width, heads = width / c->head_size;
+    if (heads * c->head_size != width || heads * c->kv_heads % c->heads)
+        return fail(ERROR_USAGE,
+                    "--width=%" PRId64 " is not made of heads of %" PRId64 " columns as those of %s", width,
+                    c->head_size, o->model);
+    int64_t elements;
+    if (__builtin_mul_overflow(o->batch * (o->seq ? o->seq : c->context), width, &elements) ||
+        elements > ELEMENTS_MOST)
+        return fail(ERROR_USAGE, "--op: batch * seq * width is more than any memory holds");
+    *e = (ExampleCall){.batch = o->batch,
+                       .seq = o->seq ? o->seq : c->context,
+                       .width = width,
+                       .hidden = c->hidden * width / c->width,
+                       .heads = heads,
+                       .kv_heads = heads * c->kv_heads / c->heads,
+                       .vocab = c->vocab,
+                       .padded = config_padded_vocab(c)};
+    return OK;
+}
+
+/* ---- runs ---- */
+
+/* One call. Each takes the same tensors at the same places. */
+static Status call(Alone *a, bool first) {
+    Ctx *ctx = &a->ctx;
+    ExampleCall e = a->sizes;
+    e.first = first;
+    for (int i = 0; i < ARENA_COUNT; i++) arena_release(&ctx->arenas[i], (ArenaMark){0, 0});
+    ctx->call = operation_name(a->operation);
+    return examples[a->operation]->run(ctx, &e);
+}
+
+static Status rehearse(Ctx *ctx, void *program) {
+    (void)ctx;
+    return call(program, true);
+}
+
+static Status fresh_call(Ctx *ctx, void *program, StepCost *cost) {
+    (void)ctx;
+    (void)cost;
+    return call(program, true);
+}
+
+static uint32_t fuses_of(const Alone *a, int form) {
+    return form == FORM_NAIVE ? 0 : a->fuses;
+}
+
+static Status prepare(Alone *a, const InferOptions *o, const OptionSet *set) {
+    TRY(compute_options_peaks(&o->compute, set, &a->ctx, &a->peaks));
+    for (int form = a->first; form < FORM_COUNT; form++) {
+        a->ctx.fuses = fuses_of(a, form);
+        TRY(plan_measure(&a->ctx, rehearse, a, NULL));
+    }
+    return plan_allocate(&a->ctx);
+}
+
+/* The forms in turns; every second round begins with the other one. */
+static Status rounds(Alone *a, Recorder *const recorders[FORM_COUNT]) {
+    const int forms = FORM_COUNT - (int)a->first;
+    for (int64_t round = -a->warmup; round < a->rounds; round++)
+        for (int turn = 0; turn < forms; turn++) {
+            const int form = round % 2 ? (int)FORM_FUSED - turn : (int)a->first + turn;
+            a->ctx.fuses = fuses_of(a, form);
+            a->ctx.step = round;
+            a->ctx.recorder = round < 0 ? NULL : recorders[form];
+            Status status = call(a, round == -a->warmup && turn == 0);
+            if (!status) status = a->ctx.device->synchronize(a->ctx.device);
+            a->ctx.recorder = NULL;
+            TRY(status);
+        }
+    return OK;
+}
+
+static Status measure(Alone *a, bool primitives, TimedOperations times[FORM_COUNT]) {
+    const RecorderOptions options = {.primitives = primitives, .timed = true};
+    Recorder *recorders[FORM_COUNT];
+    for (int form = 0; form < FORM_COUNT; form++) recorders[form] = recorder_open(a->ctx.device, &options);
+    Status status = rounds(a, recorders);
+    for (int form = a->first; form < FORM_COUNT && !status; form++)
+        status = timed_operations_read(recorders[form], &a->peaks, "--repeats", &times[form]);
+    for (int form = 0; form < FORM_COUNT; form++) recorder_close(recorders[form]);
+    return status;
+}
+
+/* From the same values. What is composed has no outputs of its own. */
+static Status find_difference(Alone *a) {
+    Difference *differences = NULL;
+    int count = 0;
+    a->difference = NAN;
+    if (a->first == FORM_FUSED || examples[a->operation]->composed) return OK;
+    TRY(profiling_differences(&a->ctx, a->fuses, fresh_call, a, &differences, &count));
+    a->difference = 0;
+    for (int i = 0; i < count; i++)
+        if (differences[i].pass == a->pass && !(differences[i].difference <= a->difference))
+            a->difference = differences[i].difference;
+    memory_free(differences);
+    return OK;
+}
+
+/* ---- the report ---- */
+
+/* All that ran in the pass: one row, or those of what the operation is composed of. */
+typedef struct {
+    double *ms; // (rounds)
+    double calls, launches;
+    Work work;
+    MedianInterval middle; // of `ms`
+} FormTimes;
+
+static FormTimes times_of(const Alone *a, int form) {
+    const Figures *f = &a->times[form].figures;
+    FormTimes t = {.ms = memory_array((size_t)a->rounds, sizeof *t.ms)};
+    for (int64_t i = 0; i < f->row_count; i++) {
+        const OperationRow *r = &f->rows[i];
+        if (r->pass != a->pass) continue;
+        for (int64_t k = 0; k < a->rounds; k++) t.ms[k] += 1e-6 * r->step_ns[k];
+        t.calls += r->calls;
+        t.launches += r->launches;
+        work_add(&t.work, r->work);
+    }
+    t.middle = median_interval(t.ms, a->rounds);
+    return t;
+}
+
+static void print_row(const char *name, double ms, const char *interval, double launches, FILE *file) {
+    fprintf(file, "%-34s %12.4f  %-22s %8.0f", name, ms, interval, launches);
+}
+
+static void print_parts(const Alone *a, int form, FILE *file) {
+    const Figures *f = &a->parts[form].figures;
+    for (int64_t i = 0; i < f->row_count; i++) {
+        const OperationRow *r = &f->rows[i];
+        for (int64_t k = 0; k < r->inside_count && r->pass == a->pass; k++) {
+            const InsideRow *inside = &r->inside[k];
+            char name[64];
+            if (!inside->primitive) continue;
+            snprintf(name, sizeof name, "  %s", inside->name);
+            print_row(name, 1e-6 * inside->median, "", inside->launches, file);
+            fprintf(file, "\n");
+        }
+    }
+}
+
+static void print_form(const Alone *a, int form, const FormTimes *t, FILE *file) {
+    const double ns = 1e6 * t->middle.median;
+    char name[64], interval[48];
+    snprintf(name, sizeof name, "%s%s", form_name((Form)form),
+             form == FORM_FUSED && !examples[a->operation]->composed && !has_form(a, FORM_FUSED)
+                 ? " (no fused form here)"
+                 : "");
+    snprintf(interval, sizeof interval, "%.4f to %.4f", t->middle.low, t->middle.high);
+    print_row(name, t->middle.median, interval, t->launches, file);
+    fprintf(file, " %10.1f %10.1f %7.1f%%\n", ratio(t->work.flops, ns), ratio(t->work.bytes, ns),
+            100 * limit_share(&a->peaks, t->work, t->calls, ns));
+    print_parts(a, form, file);
+}
+
+static void print(const Alone *a, const Session *s, FILE *file) {
+    const ExampleCall *e = &a->sizes;
+    FormTimes times[FORM_COUNT] = {0};
+    for (int form = a->first; form < FORM_COUNT; form++) times[form] = times_of(a, form);
+    const FormTimes *naive = &times[FORM_NAIVE], *fused = &times[FORM_FUSED];
+    fprintf(file, "%s %s alone: %s\n", operation_name(a->operation), pass_name(a->pass),
+            examples[a->operation]->what);
+    fprintf(file, "batch %" PRId64 ", seq %" PRId64 ", width %" PRId64 ", %s, on %s with %s\n", e->batch,
+            e->seq, e->width, session_dtype_name(s), s->device->name, s->device->library);
+    fprintf(file, "needs %.3f MFLOP and at least %.3f MB; limits measured here: %s\n\n",
+            1e-6 * fused->work.flops, 1e-6 * fused->work.bytes, limits_text(&a->peaks).text);
+    fprintf(file, "%-34s %12s  %-22s %8s %10s %10s %8s\n", "", "median ms", "95% interval", "calls",
+            "GFLOP/s", "GB/s", "of limit");
+    for (int form = a->first; form < FORM_COUNT; form++) print_form(a, form, &times[form], file);
+    if (a->first == FORM_NAIVE) {
+        const MedianInterval pairs = pairs_ratio(naive->ms, fused->ms, a->rounds);
+        fprintf(file,
+                "\nnaive over fused: %.2f, the median of %" PRId64 " pairs, %.2f to %.2f (95%% interval)\n",
+                pairs.median, a->rounds, pairs.low, pairs.high);
+        if (!isnan(a->difference))
+            fprintf(file, "largest difference of an output: %.1e of it\n", a->difference);
+    }
+    fprintf(file, "calls: kernels and library calls. Primitives were timed in rounds of their own. Tensors "
+                  "stay where the "
+                  "round before left them: small ones in a cache.\n");
+    if (a->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(a->cores_waited).text);
+    for (int form = 0; form < FORM_COUNT; form++) memory_free(times[form].ms);
+}
+
+static Status run(Alone *a, const Session *s, const InferOptions *o, const OptionSet *set) {
+    TRY(find_operation(o->op, &a->operation));
+    TRY(find_pass(a, o->pass));
+    TRY(find_sizes(&s->config, o, &a->sizes));
+    a->ctx.training = a->pass == PASS_BACKWARD;
+    TRY(prepare(a, o, set));
+    const CoreTimes cores = cores_read();
+    TRY(measure(a, false, a->times));
+    a->cores_waited = cores_waited(cores);
+    TRY(measure(a, true, a->parts));
+    TRY(find_difference(a));
+    print(a, s, stdout);
+    return OK;
+}
+
+Status operation_alone(const Session *s, const InferOptions *o, const OptionSet *set) {
+    Alone a = {.fuses = s->fuses,
+               .first = o->compare ? FORM_NAIVE : FORM_FUSED,
+               .rounds = o->repeats,
+               .warmup = o->warmup_runs};
+    ctx_open(&a.ctx, s->device);
+    a.ctx.dtype = s->dtype;
+    a.ctx.tf32 = s->tf32;
+    Status status = run(&a, s, o, set);
+    for (int form = 0; form < FORM_COUNT; form++) {
+        timed_operations_free(&a.times[form]);
+        timed_operations_free(&a.parts[form]);
+    }
+    ctx_close(&a.ctx);
+    return status;
+}
