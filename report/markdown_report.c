@@ -40,10 +40,10 @@ static void print_head(const Bundle *b, FILE *file) {
                 1e-6 * step->ns, step->timed > 0 ? "off" : "on", 1e-6 * step->low, 1e-6 * step->high,
                 ratio(1e9 * step->tokens, step->ns), step->launches,
                 in_words(CELL_BYTES, (double)b->paths[i].peak_bytes).text);
-        if (step->timed > 0)
-            fprintf(file, " %+.2f%%%s |", 100 * step->overhead, step->overhead_noise ? ", within noise" : "");
+        if (step->timed > 0 && !step->overhead_noise)
+            fprintf(file, " %+.2f%% |", 100 * step->overhead);
         else
-            fprintf(file, " not known |");
+            fprintf(file, " not known%s |", step->overhead_noise ? ", within noise" : "");
         fprintf(file, " %.2f%% |\n", 100 * step->covered);
     }
 }

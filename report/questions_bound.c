@@ -189,12 +189,21 @@ static void weigh_events(const ProfilePath *path, Evidence *e) {
     }
 }
 
+/* The share of the recorded steps in which nothing runs on the device and nothing waits for the reader: all of it taken
+ * with tracing on, as a share of a step without tracing would mix two kinds of steps. */
+static double idle_share(const Figures *f) {
+    const PhaseRow *reader = &f->phases[PHASE_READER];
+    double waited = reader->ns; // without what ran on the device meanwhile
+    for (int c = 0; c < CATEGORY_COUNT; c++) waited -= reader->categories[c];
+    return fmax(0, 1 - ratio(f->device_ns + fmax(0, waited), f->step_ns));
+}
+
 static Evidence weigh(const ProfilePath *path) {
     const Figures *f = &path->figures;
     const TraceRun *run = &path->trace->run;
     Evidence e = {.cpu = run->source == SOURCE_CLOCK, .graphs = run->graphs};
     e.reader = ratio(f->reader_ms, f->step_ms);
-    e.idle = fmax(0, 1 - ratio(1e-6 * f->device_ns, f->step_ms) - e.reader);
+    e.idle = idle_share(f);
     weigh_work(path, &e);
     weigh_events(path, &e);
     return e;
@@ -251,10 +260,9 @@ void question_bound(const Profile *profile, const ProfilePath *path, Answer *a) 
     tried(profile, path, a);
     answer_line(a, "%s: of a median step's %.3f ms %.2f (%.1f%%) are spent waiting for the reader",
                 path->label, f->step_ms, f->reader_ms, 100 * e.reader);
-    answer_line(a, "%s: %s %.1f%% of the step %s tracing; %.0f %s a step, %.0f of them under %d us",
-                path->label, e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle,
-                f->timed ? "without" : "with", e.kernels, e.cpu ? "primitives and products" : "kernels",
-                e.tiny, TINY_NS / 1000);
+    answer_line(a, "%s: %s %.1f%% of a recorded step; %.0f %s a step, %.0f of them under %d us", path->label,
+                e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle, e.kernels,
+                e.cpu ? "primitives and products" : "kernels", e.tiny, TINY_NS / 1000);
     if (ns > 0)
         answer_line(a,
                     "%s: of the operations' time %.1f%% is limited by arithmetic, %.1f%% by memory; at the "

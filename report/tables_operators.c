@@ -79,23 +79,36 @@ static void print_rows(const Trace *t, TimedRows *r, Table *table) {
     trace_close(r->names);
 }
 
-Table table_operators(const Trace *t) {
+/* With the thread behind it where threads are to be apart: "linear forward, thread 0", "read a batch, reader 1". */
+static void thread_label(const char *name, int32_t thread, unsigned names, char text[KERNEL_NAME_BYTES]) {
+    const bool reader = thread >= TRACE_READERS;
+    if (names & THREADS_APART)
+        snprintf(text, KERNEL_NAME_BYTES, "%.160s, %s %d", name, reader ? "reader" : "thread",
+                 reader ? thread - TRACE_READERS + 1 : thread);
+    else
+        snprintf(text, KERNEL_NAME_BYTES, "%s", name);
+}
+
+Table table_operators(const Trace *t, unsigned names) {
     static const TableColumn columns[] = {
         {"name", "Operator", CELL_TEXT}, TIMED, {"operator_share", "of operator", CELL_SHARE}};
     TimedRows rows = {.names = trace_open()};
     Table table = TABLE("operators", "Operators, and their kernels below them", columns);
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        char label[LABEL_BYTES], kernel[KERNEL_NAME_BYTES];
+        char label[LABEL_BYTES], row_label[KERNEL_NAME_BYTES], kernel[KERNEL_NAME_BYTES];
         if (!trace_in_step(e) || !e->operation || (e->kind != TRACE_OPERATION && e->kind != TRACE_KERNEL))
             continue;
+        const int64_t operation = trace_above(t, i, TRACE_OPERATION); // of a kernel the one that launched it
         operation_label(e, label);
-        int64_t row = row_of(&rows, label, -1, PHASE_COUNT);
+        thread_label(label, operation < 0 ? 0 : t->events[operation].thread, names, row_label);
+        int64_t row = row_of(&rows, row_label, -1, PHASE_COUNT);
         if (e->kind == TRACE_OPERATION) {
             row_values_add(&rows.host, row, (double)trace_length(e));
             row_values_add(&rows.device, row, (double)e->device_total);
             continue;
         }
+        if (names & OPERATORS_ALONE) continue;
         kernel_label(e->name, kernel);
         row_values_add(&rows.device, row_of(&rows, kernel, row, PHASE_COUNT), (double)trace_length(e));
     }
@@ -104,12 +117,15 @@ Table table_operators(const Trace *t) {
 }
 
 /* Fills in the user's ranges, or the program's. */
-static void fill_ranges(const Trace *t, bool own, Table *table) {
+static void fill_ranges(const Trace *t, bool own, unsigned names, Table *table) {
     TimedRows rows = {.names = trace_open()};
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        if (e->kind > TRACE_SCOPE || !trace_in_step(e) || e->own != own) continue;
-        int64_t row = row_of(&rows, e->name, -1, e->kind == TRACE_SCOPE ? e->phase : PHASE_COUNT);
+        const bool read = names & THREADS_APART && e->thread >= TRACE_READERS; // ahead, so in no step
+        char label[KERNEL_NAME_BYTES];
+        if (e->kind > TRACE_SCOPE || !(trace_in_step(e) || read) || e->own != own) continue;
+        thread_label(e->name, e->thread, names, label);
+        int64_t row = row_of(&rows, label, -1, e->kind == TRACE_SCOPE ? e->phase : PHASE_COUNT);
         row_values_add(&rows.host, row, (double)trace_length(e));
         row_values_add(&rows.device, row, (double)e->device_total);
     }
@@ -118,15 +134,15 @@ static void fill_ranges(const Trace *t, bool own, Table *table) {
 
 static const TableColumn of_ranges[] = {{"name", "Range", CELL_TEXT}, TIMED, {"phase", "In", CELL_TEXT}};
 
-Table table_ranges(const Trace *t) {
+Table table_ranges(const Trace *t, unsigned names) {
     Table table = TABLE("ranges", "Ranges of the program", of_ranges);
-    fill_ranges(t, false, &table);
+    fill_ranges(t, false, names, &table);
     return table;
 }
 
-Table table_user_defined(const Trace *t) {
+Table table_user_defined(const Trace *t, unsigned names) {
     Table table = TABLE("user_defined", "UserDefined: the ranges of PROFILE_SCOPE", of_ranges);
-    fill_ranges(t, true, &table);
+    fill_ranges(t, true, names, &table);
     if (!table.rows) table_note(&table, "there are none");
     return table;
 }

@@ -228,6 +228,24 @@ static void add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t 
     table_set(table, 1, ratio(1e3 * all, sum_of(ms, count))); // all items over all time
 }
 
+/* What tracing costs, unless chance hides it. `room` has both passes' steps. */
+static void note_overhead(const TraceRun *r, double *room, Table *table) {
+    double *traced = room + r->step_count;
+    memcpy(room, r->step_ms, (size_t)r->step_count * sizeof *room);
+    memcpy(traced, r->traced_ms, (size_t)r->traced_count * sizeof *room);
+    const Stats without = stats_make(room, r->step_count), with = stats_make(traced, r->traced_count);
+    const bool known = without.count > 1 && with.count > 1 &&
+                       medians_differ((Sampled){without.median, without.spread, without.count},
+                                      (Sampled){with.median, with.spread, with.count});
+    char overhead[32] = ": not known, within noise";
+    if (known && without.median > 0)
+        snprintf(overhead, sizeof overhead, " %+.2f%%", 100 * (with.median / without.median - 1));
+    table_note(
+        table,
+        "tracing overhead%s (median step %.4g ms with it, %.4g ms without: what all reports call the step)",
+        overhead, with.median, without.median);
+}
+
 Table table_perf(const Trace *t) {
     static const TableColumn columns[] = {{"what", "Perf summary", CELL_TEXT},
                                           {"mean", "Average", CELL_NUMBER},
@@ -265,12 +283,7 @@ Table table_perf(const Trace *t) {
     if (r->source != SOURCE_CLOCK)
         table_note(&table, "launched kernel by kernel; --timer-only times CUDA graphs, where a run has them");
     if (own && r->traced_count) {
-        memcpy(room, r->traced_ms, (size_t)r->traced_count * sizeof *room);
-        double traced = median(room, r->traced_count);
-        table_note(&table,
-                   "tracing overhead %+.2f%% (median step %.4g ms with it, %.4g ms without: what all reports "
-                   "call the step)",
-                   middle > 0 ? 100 * (traced / middle - 1) : 0, traced, middle);
+        note_overhead(r, room, &table);
     }
     memory_free(room);
     return table;

@@ -67,6 +67,10 @@
     {COUNT("limit", 0, 1000000, profiling.limit), .doc = "rows in each table of the profile; 0 for all"},    \
     {CHOICE("unit", "auto|s|ms|us|ns", profiling.unit), .doc = "unit of the profile's times"},               \
     {FLAG("full-names", profiling.full_names), .doc = "do not cut long names in the profile"},               \
+    {FLAG("op-detail", profiling.op_detail),                                                                 \
+     .doc = "list kernels below the profile's operators; --op-detail=0 does not"},                           \
+    {FLAG("thread-sep", profiling.thread_sep),                                                               \
+     .doc = "a row per thread in the profile's operators and ranges, with the readers'"},                    \
     {FLAG("torch-compat", profiling.torch), .doc = "name operations as PyTorch's profiler does"}
 
 #define CONFIG_ROWS                                                                                          \

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 void profiling_options_resolve(const OptionSet *set, ProfilingOptions *o) {
-    static const char *const of_tables[] = {"sort", "limit", "unit", "full-names", "torch-compat"};
+    static const char *const of_tables[] = {"sort",         "limit",     "unit",      "full-names",
+                                            "torch-compat", "op-detail", "thread-sep"};
     for (size_t i = 0; i < sizeof of_tables / sizeof *of_tables && !options_given(set, "report"); i++)
         if (options_given(set, of_tables[i])) o->report = REPORT_TABLES;
     if (o->sweep && !*o->window) o->window = "2,0,1,5,1";
@@ -22,9 +23,10 @@ void profiling_options_resolve(const OptionSet *set, ProfilingOptions *o) {
 
 static bool is_setting(const char *name) {
     static const char *const others[] = {
-        "profile",     "profile-out",  "profile-trace", "profile-name", "report", "sort",      "limit",
-        "unit",        "full-names",   "torch-compat",  "quiet",        "out",    "log",       "log-rank",
-        "tensorboard", "print-config", "json",          "output",       "sweep",  "hash-trace"};
+        "profile", "profile-out", "profile-trace", "profile-name", "report",      "sort",
+        "limit",   "unit",        "full-names",    "torch-compat", "op-detail",   "thread-sep",
+        "quiet",   "out",         "log",           "log-rank",     "tensorboard", "print-config",
+        "json",    "output",      "sweep",         "hash-trace"};
     size_t i = 0, count = sizeof others / sizeof *others;
     while (i < count && strcmp(name, others[i]) != 0) i++;
     return i == count;
@@ -81,9 +83,10 @@ Status profiling_options_folder(const ProfilingOptions *o) {
 Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *compute, const OptionSet *set,
                                int64_t steps) {
     static const char *const others[] = {
-        "profile-out", "profile-trace", "profile-graphs", "profile-latency", "profile-apart",
-        "report",      "timer-only",    "sort",           "limit",           "unit",
-        "full-names",  "torch-compat",  "profile-name",   "skip-benchmark"};
+        "profile-out",   "profile-trace", "profile-graphs", "profile-latency",
+        "profile-apart", "report",        "timer-only",     "sort",
+        "limit",         "unit",          "full-names",     "torch-compat",
+        "op-detail",     "thread-sep",    "profile-name",   "skip-benchmark"};
     if (o->graphs && !compute->graphs)
         return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
     if (o->graphs && o->latency)

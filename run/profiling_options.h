@@ -25,10 +25,11 @@ typedef struct {
     int64_t limit;       // rows of a table; 0: all
     TimeUnit unit;
     bool full_names, torch;
+    bool op_detail, thread_sep; // kernels below the operators; a row per thread
 } ProfilingOptions;
 
 #define PROFILING_DEFAULTS                                                                                   \
-    { .window = "", .out = "", .trace = "", .range = "", .sort = "", .limit = 25 }
+    { .window = "", .out = "", .trace = "", .range = "", .sort = "", .limit = 25, .op_detail = true }
 
 /* --sweep alone profiles a short window; options for the look of tables imply that tables are shown. */
 void profiling_options_resolve(const OptionSet *set, ProfilingOptions *options);

@@ -188,7 +188,8 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     if (due) r->next_line = device_clock() + LINE_SECONDS;
     if (due) r->cores_waited = cores_waited(r->cores);
     const Mfu mfu = mfu_at(r, flops);
-    char blamed[40] = "", clipped[40] = "";
+    char blamed[40] = "", clipped[40] = "", reader[40] = "";
+    if (cost->reader_ms >= 0.01) snprintf(reader, sizeof reader, " | reader %.2f ms", cost->reader_ms);
     if (result->blamed >= 0) snprintf(blamed, sizeof blamed, ", first on rank %d", result->blamed);
     if (result->clipped) snprintf(clipped, sizeof clipped, " | %" PRId64 " casts clipped", result->clipped);
     if (result->skipped)
@@ -198,9 +199,9 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     if (due)
         progress_line(r->progress,
                       "step %5" PRId64 "/%" PRId64
-                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s%s",
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s%s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text, clipped);
+                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text, reader, clipped);
     progress_step(r->progress, step, 1e-3 * cost->ms);
     TRY(draw_step(r, step, result, learning_rate, rate));
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");

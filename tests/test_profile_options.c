@@ -20,8 +20,8 @@ static void test_window(void **state) {
     const Ran *ran = program_succeeds(*state, PROFILED
                                       "--steps=9 --profile='[2,4),[6,8)' --unit=us --limit=3 --sort=total_ns "
                                       "--profile-out=segments");
-    expect_text(ran->output, "steps 2 to 3 ([2,4),[6,8)), segment 1 of 2");
-    expect_text(ran->output, "steps 6 to 7 ([2,4),[6,8)), segment 2 of 2");
+    expect_text(ran->output, "steps 2 to 3, counted from 1 ([2,4),[6,8)), segment 1 of 2");
+    expect_text(ran->output, "steps 6 to 7, counted from 1 ([2,4),[6,8)), segment 2 of 2");
     expect_text(ran->output, "more rows left out (--limit)");
     expect_text(ran->output, " us  ");
     const char *head = strstr(ran->output, "\nCPU clock; steps 2 to 3");
@@ -75,6 +75,22 @@ static void test_what_is_said(void **state) {
     program_succeeds(*state, "grep -q '^layer 0,1,.*,backward$' said/tables/ranges.csv");
     ran = program_succeeds(*state, "infer --model=own --device=cpu --peaks=0 --batch=1 --profile=1,0,0,1,1");
     expect_text(ran->output, "profile  own/step-00000002, batch 1");
+}
+
+/* Operators without their kernels, and the readers' threads as rows of their own. */
+static void test_operators_and_threads(void **state) {
+    program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,2,1 --workers=2 --profile-out=whole -q");
+    program_succeeds(*state, "grep -q '^  ' whole/tables/operators.csv"); // a kernel below its operator
+    program_succeeds(*state,
+                     "test $(grep -c 'thread\\|reader 1' whole/tables/operators.csv whole/tables/ranges.csv "
+                     "| grep -c ':0$') = 2");
+    const Ran *ran =
+        program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,2,1 --workers=2 --reader-delay=20000 "
+                                          "--op-detail=0 --thread-sep --profile-out=apart --limit=0");
+    expect_text(ran->output, "linear forward, thread 0");
+    program_succeeds(*state, "! grep -q '^  ' apart/tables/operators.csv");
+    program_succeeds(*state, "grep -q '^\"read a batch, reader [12]\"' apart/tables/ranges.csv");
+    program_refuses(*state, ERROR_USAGE, "--thread-sep", PROFILED "--thread-sep");
 }
 
 /* As PyTorch counts them: a product with a bias is addmm, the head's, without one, is mm. */
@@ -214,12 +230,18 @@ static void test_unwritable(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest programs[] = {
-        cmocka_unit_test(test_window),        cmocka_unit_test(test_profile_ends),
-        cmocka_unit_test(test_timers),        cmocka_unit_test(test_benchmark_skipped),
-        cmocka_unit_test(test_nothing_timed), cmocka_unit_test(test_infer),
-        cmocka_unit_test(test_brief),         cmocka_unit_test(test_products_without_bias),
-        cmocka_unit_test(test_what_is_said),  cmocka_unit_test(test_views_of_files),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unwritable)};
+    const struct CMUnitTest programs[] = {cmocka_unit_test(test_operators_and_threads),
+                                          cmocka_unit_test(test_window),
+                                          cmocka_unit_test(test_profile_ends),
+                                          cmocka_unit_test(test_timers),
+                                          cmocka_unit_test(test_benchmark_skipped),
+                                          cmocka_unit_test(test_nothing_timed),
+                                          cmocka_unit_test(test_infer),
+                                          cmocka_unit_test(test_brief),
+                                          cmocka_unit_test(test_products_without_bias),
+                                          cmocka_unit_test(test_what_is_said),
+                                          cmocka_unit_test(test_views_of_files),
+                                          cmocka_unit_test(test_refusals),
+                                          cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

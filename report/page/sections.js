@@ -30,21 +30,21 @@ function drawHead() {
     };
     drawHeadline();
     for (const path of paths) {
-        const step = path.step,
+        const step = path.step, steps = step.timed || step.recorded,
               {measured, sheet} = bundle.peaks, rate = step.cores_waited > 0.05 ? 0 : sheet.flops || measured.flops,
               work = sum(path.operations, o => o.flops_needed ?? o.flops), limit = rate ? safe(work, step.ns / 1e9 * rate) : NaN;
         document.querySelector('header').append(node(
             'div', {class: 'figures'},
             figure(time(step.ns),
-                   `${path.label}: median ${step.name} of ${step.timed || step.recorded}, ${time(step.low_ns)} to ` +
-                       `${time(step.high_ns)}, tracing ${step.timed === 0 ? 'on' : 'off'}`,
+                   (steps > 1 ? `${path.label}: median ${step.name} of ${steps}, ${time(step.low_ns)} to ${time(step.high_ns)}, `
+                              : `${path.label}: one ${step.name}, `) + `tracing ${step.timed === 0 ? 'on' : 'off'}`,
                    'first'),
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), `${bundle.run.unit || 'tokens'} a second`),
             figure(percent(limit), `MFU, of the ${sheet.flops ? 'data sheet' : 'measured rate'}`),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),
             accuracy(path),
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),
-            figure(step.timed === 0 ? 'not known' : percent(step.overhead),
+            figure(step.timed === 0 || step.overhead_noise ? 'not known' : percent(step.overhead),
                    'overhead of tracing' + (step.overhead_noise ? ', within noise' : '')),
             figure(percent(step.covered),
                    `of ${time(step.traced_ns)} attributed: the mean of ${step.recorded}, tracing on, which shares are of`)));
