@@ -16,7 +16,7 @@ static Status alone_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtyp
     return OK;
 }
 
-/* In the main lane, which is all that there is: what is put into it runs in order. */
+/* In the main lane, the only one, which runs in order. */
 static Status alone_copy(Comm *comm, void *to, const void *from, size_t bytes) {
     return to == from ? OK : comm->device->copy(comm->device, to, from, bytes);
 }
@@ -74,8 +74,8 @@ static Status open_alone(Comm **comm) {
 
 typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
 
-/* Peers where all GPUs are of one host and reach each other's memory, else NCCL. The same answer on all
- * ranks, since opening fails on all or none. */
+/* peer if all GPUs are in one host and reach each other's memory, else nccl. All ranks choose alike, since opening
+ * fails on all ranks or on none. */
 static Status open_for_gpus(const CommSetup *setup, Comm **comm) {
     const Rendezvous *r = setup->rendezvous;
     bool one_host = true;
@@ -147,7 +147,7 @@ Tensor comm_piece(const Comm *comm, Tensor whole) {
 static const char *const names[COLLECTIVE_COUNT] = {"all-reduce", "reduce-scatter", "all-gather",
                                                     "broadcast"};
 
-/* Checks and notes a collective on `whole`. */
+/* Checks and counts a collective on `whole`. */
 static Status enter(Comm *comm, Collective which, Tensor whole, bool sums) {
     if (!tensor_dense(whole)) return fail(ERROR_INTERNAL, "%s: the tensor is not dense", names[which]);
     bool wide = comm->device->backend == BACKEND_CPU || which == COLLECTIVE_ALL_REDUCE;

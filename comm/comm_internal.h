@@ -1,4 +1,4 @@
-/* comm_internal: what stands behind the communicator. Arguments have been checked by comm.c. */
+/* comm_internal: the interface of the engines. comm.c has checked the arguments. */
 #pragma once
 
 #include "comm/comm.h"
@@ -8,12 +8,12 @@ __BEGIN_DECLS
 typedef struct CommEngine {
     const char *name; // "nccl"
     Status (*all_reduce)(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) CHECKED;
-    /* `count` is of one piece. */
+    /* `count`: elements of one piece. */
     Status (*reduce_scatter)(Comm *comm, const void *whole, void *piece, int64_t count, Dtype dtype,
                              Lane lane) CHECKED;
     Status (*all_gather)(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) CHECKED;
     Status (*broadcast)(Comm *comm, int root, void *data, size_t bytes, Lane lane) CHECKED;
-    /* The halves; all NULL where the whole is done at once. `count` and `bytes` are of one part. */
+    /* The collectives in two halves; all NULL if the engine does not post. `count` and `bytes`: of one part. */
     Status (*scatter)(Comm *comm, int slot, const void *whole, void *arrivals, size_t bytes,
                       Lane lane) CHECKED;
     Status (*spread)(Comm *comm, int slot, void *whole, size_t bytes, Lane lane) CHECKED;
@@ -30,19 +30,19 @@ typedef struct CommEngine {
     void (*close)(Comm *comm);
 } CommEngine;
 
-/* Each makes a communicator that begins with a Comm, of which it fills engine, name and rank_order. */
+/* Each makes a communicator that begins with a Comm, and sets its engine, name and rank_order. */
 CHECKED Status comm_open_mpi(const CommSetup *setup, Comm **comm);
 CHECKED Status comm_open_nccl(const CommSetup *setup, Comm **comm);
-bool nccl_found(void); // whether its library is on this machine
+bool nccl_found(void); // whether this machine has its library
 /* A weak symbol: NULL in a build without CUDA. */
 __attribute__((weak)) CHECKED Status comm_open_peer(const CommSetup *setup, Comm **comm);
 
-/* What an engine need not do. */
+/* For engines that have nothing to do there. */
 CHECKED Status engine_share_nothing(Comm *comm, void *memory, size_t bytes);
 CHECKED Status engine_unshare_nothing(Comm *comm, void *memory);
 CHECKED Status engine_no_order(Comm *comm, Lane lane, Event *event);
 CHECKED Status engine_nothing_wrong(Comm *comm);
-/* comm_barrier for engines that leave it to the hosts. */
+/* comm_barrier by the rendezvous. */
 CHECKED Status engine_host_barrier(Comm *comm);
 
 __END_DECLS

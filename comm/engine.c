@@ -1,4 +1,4 @@
-/* What engines share. */
+/* Functions that several engines share. */
 #include "base/memory.h"
 #include "comm/comm_internal.h"
 #include "comm/rendezvous.h"

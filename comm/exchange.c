@@ -6,12 +6,12 @@ static bool is_cut(const Ctx *ctx, const Exchange *e) {
     return op_form(ctx, OP_COMM, e->whole.dtype) == FORM_FUSED && !e->all;
 }
 
-/* What is only begun has a name of its own: no rank waits in it for another. */
+/* Whether this call only starts the collective. Then no rank waits for another in it. */
 static bool begins(const Exchange *e) {
     return e->comm->posts && e->lane == LANE_SIDE;
 }
 
-/* What is not `checked` was where it was made. */
+/* If not `checked`, the result is checked for non-finite values by its producer. */
 static Status run(Ctx *ctx, const Exchange *e, Pass pass, Traffic traffic, const char *name, Work work,
                   Tensor result, bool checked) {
     TRY(check_present("comm", "whole", e->whole));
@@ -28,7 +28,7 @@ static Status run(Ctx *ctx, const Exchange *e, Pass pass, Traffic traffic, const
     return op_run(ctx, &call);
 }
 
-/* `times`: an all-reduce is a sum and its result, which leave a rank one after the other. */
+/* `times`: 2 for an all-reduce, in which a rank sends its values and then the sums. */
 static Work work_of(const Exchange *e, Tensor result, int times) {
     double bytes = (double)tensor_bytes(e->whole), others = 1 - 1 / (double)e->comm->size;
     return (Work){.bytes = bytes + (double)tensor_bytes(result), .sent = bytes * others * times};

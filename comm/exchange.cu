@@ -1,4 +1,4 @@
-/* The communicator moves a GPU's tensors as it does the CPU's: the same forms. */
+/* The CPU's forms serve the GPU too: the communicator hides the device. */
 #include "comm/exchange.h"
 
 SLOT(COMM, BACKWARD, CUDA, NAIVE, F32, exchange_reduce);

@@ -23,7 +23,7 @@ static Status describe(const CudaDevice *cuda, Lanes *lanes) {
     return OK;
 }
 
-/* The second stream goes first where both have work: what it does others wait for. */
+/* The side stream has the higher priority, because other ranks wait for its work. */
 Status lanes_open(Device *device, Lanes *lanes) {
     CudaDevice *cuda = reinterpret_cast<CudaDevice *>(device);
     int least, greatest;

@@ -1,6 +1,6 @@
-/* The engine between CPU processes. MPI moves bytes; the sums are made here, in rank order: each rank gets
- * its slice of everybody (MPI_Alltoall), adds, and gives the result to all (MPI_Allgather). Slice by
- * slice, through two buffers of STAGING bytes, so that memory does not grow with the model. */
+/* The engine between CPU processes. MPI moves bytes; sums are computed here, in rank order. Each rank receives its
+ * slice of every rank's tensor (MPI_Alltoall), adds the slices, and sends the sum to all (MPI_Allgather). Two
+ * buffers of STAGING bytes hold the slices, so memory does not grow with the model. */
 #include "comm/comm_internal.h"
 
 #include "base/bfloat16.h"
@@ -17,7 +17,7 @@ typedef struct {
     Comm base;
     const MpiModule *mpi;
     char *out, *in; // (STAGING) bytes each
-    size_t slice;   // bytes of one rank's slice in them
+    size_t slice;   // bytes of one rank's slice in a buffer
 } Mpi;
 
 static Mpi *mpi_of(Comm *comm) {
@@ -30,7 +30,7 @@ static Status mpi_status(const Mpi *m, int error, const char *what) {
 
 /* ---- sums ---- */
 
-/* sum[i] = slices[0][i] + slices[1][i] + ..., from the left. sum may be slices[0]. */
+/* sum[i] = slices[0][i] + slices[1][i] + ..., in this order. sum may be slices[0]. */
 static void sum_f32(const float *slices, int ranks, int64_t count, float *sum) {
 #pragma omp parallel for simd schedule(static) if (count > ALONE_MOST)
     for (int64_t i = 0; i < count; i++) {
@@ -58,7 +58,7 @@ static void sum_bf16(const uint16_t *slices, int ranks, int64_t count, uint16_t 
     }
 }
 
-/* Gives everybody its slice of `out`, and leaves the sum of this rank's at the start of `in`. */
+/* Sends each rank its slice of `out`, and writes the sum of this rank's slices to the start of `in`. */
 static Status sum_slices(Mpi *m, int64_t count, Dtype dtype) {
     const int ranks = m->base.size;
     TRY(mpi_status(m, m->mpi->alltoall(m->out, m->in, (size_t)count * dtype_size(dtype)), "MPI_Alltoall"));
@@ -90,7 +90,7 @@ static Status mpi_reduce_scatter(Comm *comm, const void *whole, void *piece, int
     return OK;
 }
 
-/* In rounds of up to a slice for each rank; of the last round's, those at the end are shorter or empty. */
+/* Each round takes at most one slice per rank; the last round's slices are shorter, and padded with zeros. */
 static Status mpi_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) {
     Mpi *m = mpi_of(comm);
     const size_t element = dtype_size(dtype);

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* FUSEBOX_MPI, or the module beside the program or in the folder above it (where tests and tools lie). */
+/* FUSEBOX_MPI; else the module beside the program, or in the folder above, for tests and tools. */
 static void *open_module(void) {
     char path[4096];
     const char *named = getenv("FUSEBOX_MPI");
-    /* Open MPI loads parts of itself that look for its symbols among all that is loaded. */
+    /* RTLD_GLOBAL: Open MPI's plug-ins resolve its symbols globally. */
     if (named && *named) return dlopen(named, RTLD_NOW | RTLD_GLOBAL);
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
     void *library = NULL;

@@ -1,5 +1,5 @@
-/* The engine of NVIDIA's library between GPUs. It is opened at run time, and what is needed of its
- * interface is declared here, so that neither building nor a run on one GPU asks for it. */
+/* The engine that uses NCCL. The library is loaded at run time, and the declarations that are needed stand here, so
+ * neither a build nor a run on one GPU needs it. */
 #include "comm/comm_internal.h"
 
 #include "base/files.h"
@@ -21,7 +21,7 @@ typedef struct {
     char bytes[ID_BYTES];
 } UniqueId;
 
-/* name, arguments: the library's functions, which answer with a result of 0 for success */
+/* name, arguments: the library's functions. They return 0 for success */
 #define NCCL_FUNCTIONS(F)                                                                                    \
     F(GetVersion, (int *version))                                                                            \
     F(GetUniqueId, (UniqueId * id))                                                                          \
@@ -114,18 +114,18 @@ static Status nccl_check(Comm *comm) {
 
 /* ---- finding the library ---- */
 
-/* The file that a pattern names, if there is one and it loads. */
+/* The first file of a pattern that loads, or NULL. */
 static void *open_match(const char *pattern) {
     PathList found = {0};
     void *library = NULL;
-    status_free(path_glob(pattern, &found)); // a folder that cannot be read holds nothing for us
+    status_free(path_glob(pattern, &found)); // an unreadable folder counts as empty
     for (int64_t i = 0; i < found.count && !library; i++)
         library = dlopen(found.paths[i], RTLD_NOW | RTLD_LOCAL);
     path_list_free(&found);
     return library;
 }
 
-/* Where Python's packages have it: under the active environment, the user's folder and the system's. */
+/* The library of a Python package: in the active environment, the user's folder or the system's. */
 static void *open_python_library(void) {
     static const struct {
         const char *variable, *folder;
@@ -143,7 +143,7 @@ static void *open_python_library(void) {
     return library;
 }
 
-/* FUSEBOX_NCCL, the file or its folder, alone if it is set; else the system's; else Python's. */
+/* FUSEBOX_NCCL (a file or its folder) and nothing else if it is set; else the system's; else Python's. */
 static void *open_library(void) {
     const char *named = getenv("FUSEBOX_NCCL");
     if (named && *named) {
@@ -216,7 +216,7 @@ static const CommEngine engine = {.name = "nccl",
                                   .abort = nccl_abort,
                                   .close = nccl_close};
 
-/* Rank 0's unique id is everybody's. */
+/* All ranks get rank 0's unique id. */
 static Status exchange_id(Nccl *n, Rendezvous *r, UniqueId *id) {
     UniqueId *all = memory_array((size_t)r->size, sizeof *all);
     Status status = OK;
@@ -231,7 +231,7 @@ static Status exchange_id(Nccl *n, Rendezvous *r, UniqueId *id) {
 static Status start(Nccl *n, const CommSetup *setup) {
     Rendezvous *r = setup->rendezvous;
     UniqueId id = {{0}};
-    setenv("NCCL_NVLS_ENABLE", "0", 0); // the sums that a switch makes are in an order of its own
+    setenv("NCCL_NVLS_ENABLE", "0", 0); // sums in the NVLink switch have another order
     Status status = load(n);
     if (!status && !lanes_open) status = fail(ERROR_DEVICE, "this build has no CUDA, and so no use for NCCL");
     if (!status) status = lanes_open(setup->device, &n->lanes);

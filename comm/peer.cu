@@ -1,6 +1,6 @@
-/* The collectives between GPUs of one host. Each is: a barrier, after which all ranks' data may be read;
- * reading; and a barrier, after which they may be written again. Sums are made by a kernel that reads all
- * ranks' values in rank order; what is only moved the copy engines move. */
+/* Collectives between GPUs of one host. A barrier precedes and follows each, so that all ranks' data is complete
+ * before it is read, and read before it is overwritten. A kernel adds all ranks' values in rank order; copy engines
+ * do the other transfers. */
 #include "comm/peer.cuh"
 
 /* ---- copies ---- */
@@ -11,7 +11,7 @@ struct Copy {
     size_t bytes;
 };
 
-/* Several at once, each by an engine of its own; one alone, and between two ranks, in the lane itself. */
+/* Several copies run concurrently in copy streams. A single copy, or those of two ranks, run in the lane. */
 static Status copy_all(PeerComm *p, const Copy *copies, int count, Lane lane) {
     const cudaStream_t stream = lane_stream(p, lane);
     const bool several = count > 1 && p->size > 2;
@@ -29,8 +29,8 @@ static Status copy_all(PeerComm *p, const Copy *copies, int count, Lane lane) {
     return OK;
 }
 
-/* Every other rank's part, from where it has it; the nearest rank above first, so that not all read from
- * one. */
+/* Copies every other rank's part. Each rank begins with the next higher one, so that they read from different
+ * ranks. */
 static Status pull_parts(PeerComm *p, const Addresses &from, char *whole, size_t part, size_t bytes,
                          Lane lane) {
     Copy copies[PEERS_MOST];
@@ -38,7 +38,7 @@ static Status pull_parts(PeerComm *p, const Addresses &from, char *whole, size_t
     for (int i = 1; i < p->size; i++) {
         const int rank = (p->rank + i) % p->size;
         const size_t first = (size_t)rank * part;
-        if (first >= bytes) continue; // of a tensor that falls into fewer parts
+        if (first >= bytes) continue; // a short tensor has fewer parts
         copies[count++] = {whole + first, from.at[rank], bytes - first < part ? bytes - first : part};
     }
     return copy_all(p, copies, count, lane);
@@ -99,9 +99,9 @@ static Status shared_broadcast(PeerComm *p, const PeerRegion *region, int root, 
     return peer_barrier(p, lane);
 }
 
-/* ---- in two halves: parts are pushed, and nobody waits until they are needed ---- */
+/* ---- collectives in two halves ---- */
 
-/* Where rank `from`'s part lies among the arrivals of rank `to`. */
+/* The index of rank `from`'s part among the arrivals of rank `to`. */
 static size_t slot_of(int from, int to) {
     return (size_t)(from < to ? from : from - 1);
 }
@@ -151,7 +151,7 @@ static Status peer_sum(Comm *comm, void *whole, const void *arrivals, int64_t co
     return peer_add(p, from, count, dtype, mine, LANE_MAIN);
 }
 
-/* ---- and through the buffers, piece by piece, where it is not shared ---- */
+/* ---- collectives on other memory, through the buffers ---- */
 
 enum { LANE_BUFFER = PEER_BUFFER / LANE_COUNT };
 
@@ -159,7 +159,7 @@ static char *buffer_of(const PeerComm *p, Lane lane) {
     return p->buffer->lanes[lane];
 }
 
-/* Where each rank has what is at `offset` of its buffer. */
+/* The address of `offset` in each rank's buffer. */
 static Addresses buffers(const PeerComm *p, Lane lane, size_t offset) {
     return peer_places(p, peer_find(p, p->buffer, sizeof *p->buffer), buffer_of(p, lane) + offset, 0);
 }
@@ -172,7 +172,7 @@ static Status copy(PeerComm *p, void *to, const void *from, size_t bytes, Lane l
 static Status buffered_reduce_scatter(PeerComm *p, const char *whole, char *piece, int64_t count, Dtype dtype,
                                       Lane lane) {
     const size_t element = dtype_size(dtype), bytes = (size_t)count * element;
-    const size_t slice = LANE_BUFFER / (size_t)p->size / 256 * 256; // of each rank's part
+    const size_t slice = LANE_BUFFER / (size_t)p->size / 256 * 256; // bytes of each rank's part
     for (size_t first = 0; first < bytes; first += slice) {
         const size_t now = smaller(slice, bytes - first);
         CUDA_TRY(cudaMemcpy2DAsync(buffer_of(p, lane), slice, whole + first, bytes, now, (size_t)p->size,

@@ -1,5 +1,5 @@
-/* peer: what the files of the peer engine share. GPUs of one host read and write each other's memory, which
- * CUDA IPC maps. There lie the flags, too, by which they wait for each other. */
+/* peer: declarations of the peer engine. GPUs of one host map each other's memory by CUDA IPC, and read and write it
+ * directly. The flags by which they wait for each other lie in it too. */
 #pragma once
 
 #include "comm/comm_internal.h"
@@ -10,44 +10,44 @@
 enum {
     PEERS_MOST = 16,
     PEER_BUFFER = 16 << 20, // bytes of each rank's own buffer, for tensors that are not shared
-    PEER_SMALL = 1 << 20,   // bytes of what is added in one launch
-    PEER_COPIES = 4,        // streams of copies beside each lane, where there are several others
+    PEER_SMALL = 1 << 20,   // bytes of the largest tensor that is added in one launch
+    PEER_COPIES = 4,        // copy streams of each lane, with more than two ranks
 };
 
-/* The page of host memory that all processes share, of zeros at first. */
+/* A page of host memory that all processes share; initially zeros. */
 struct PeerPage {
     uint32_t aborted; // by any rank
 };
 
-/* How often each rank has come: rank r writes the r-th of every rank's. */
+/* How often each rank has reached a barrier or a small sum: rank r writes element r in every rank's memory. */
 struct PeerFlags {
     uint32_t barriers[LANE_COUNT][PEERS_MOST], smalls[LANE_COUNT][PEERS_MOST];
 };
 
-/* This rank's own counts. They are in device memory so that a graph that is replayed counts on. */
+/* This rank's own counts, in device memory, so that they grow when a CUDA graph is replayed. */
 struct PeerTurns {
     uint32_t barriers[LANE_COUNT], smalls[LANE_COUNT];
 };
 
-/* Memory of each rank that the others map, of zeros at first. */
+/* Each rank's memory that the others map; initially zeros. */
 struct PeerBuffer {
     char lanes[LANE_COUNT][PEER_BUFFER / LANE_COUNT];
-    char smalls[LANE_COUNT][2][PEER_SMALL]; // by turns: while one is still read the other may be written
-    uint32_t posted[COMM_SLOTS];            // 1: what this rank has posted there has come
+    char smalls[LANE_COUNT][2][PEER_SMALL]; // used in turn: one may be written while the other is read
+    uint32_t posted[COMM_SLOTS];            // 1: this rank's data of the slot has arrived
     PeerFlags flags;
     PeerTurns turns;
 };
 
-/* A place in every rank's memory. */
+/* An address in every rank's memory. */
 struct Addresses {
     char *at[PEERS_MOST];
 };
 
-/* Memory that every rank has told of: an allocation of this rank, and where the others' are mapped here. */
+/* An allocation that all ranks share (comm_share): this rank's, and the mappings of the others'. */
 struct PeerRegion {
     char *base;
     size_t bytes;
-    char *peers[PEERS_MOST]; // at this rank's place its own
+    char *peers[PEERS_MOST]; // at this rank's index: base
     PeerRegion *next;
 };
 
@@ -58,7 +58,7 @@ struct PeerComm {
     CudaDevice *cuda;
     Lanes lanes;
     PeerPage *page;        // mapped here
-    PeerPage *device_page; // the same, as this GPU sees it
+    PeerPage *device_page; // the same page's address on the GPU
     PeerRegion *regions;
     PeerBuffer *buffer; // in device memory
     cudaStream_t copies[LANE_COUNT][PEER_COPIES];
@@ -76,32 +76,32 @@ static inline cudaStream_t lane_stream(const PeerComm *p, Lane lane) {
 /* The region that holds [memory, memory + bytes), or NULL. */
 PeerRegion *peer_find(const PeerComm *p, const void *memory, size_t bytes);
 
-/* Where each rank has what this one has at `memory`; `stride` is added for each rank. */
+/* The address of `memory` in each rank's copy of the region, plus rank * stride bytes. */
 Addresses peer_places(const PeerComm *p, const PeerRegion *region, const void *memory, size_t stride);
 
-/* OK, or what the launch of `what` has failed with. */
+/* OK, or the error of the launch of `what`. */
 CHECKED Status peer_launched(PeerComm *p, const char *what);
 
-/* What follows in the lane waits until all ranks' lanes have come here. */
+/* A barrier of the ranks' lanes. */
 CHECKED Status peer_barrier(PeerComm *p, Lane lane);
-/* Marks a slot when what the lane holds so far has come to the other ranks; what peer_arrive
- * (comm_internal.h) waits for; and unmarks all. */
+/* peer_post marks a slot when the lane's work so far is done, peer_arrive (comm_internal.h) waits for the marks, and
+ * peer_clear removes all marks. */
 CHECKED Status peer_post(PeerComm *p, int slot, Lane lane);
 CHECKED Status peer_arrive(Comm *comm, int first, int count);
 CHECKED Status peer_clear(Comm *comm);
 
-/* to[i] = from.at[0][i] + from.at[1][i] + ..., from the left. `to` may be one of them. */
+/* to[i] = from.at[0][i] + from.at[1][i] + ..., in this order. `to` may be one of them. */
 CHECKED Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane);
-/* The sum of all ranks' data, of up to PEER_SMALL bytes, in one launch. */
+/* data = the sum of all ranks' data, at most PEER_SMALL bytes, in one launch. */
 CHECKED Status peer_add_small(PeerComm *p, void *data, int64_t count, Dtype dtype, Lane lane);
 
-/* Collective: maps every rank's allocation here; and undoes that. */
+/* Collective: maps every rank's allocation; unmaps it. */
 CHECKED Status peer_share(Comm *comm, void *memory, size_t bytes);
 CHECKED Status peer_unshare(Comm *comm, void *memory);
 
 void peer_close(Comm *comm);
 
-/* Collective: makes the shared page. It has no name, so that nothing stays behind whoever is killed. */
+/* Collective: makes the shared page. It has no name, so nothing is left if a rank is killed. */
 CHECKED Status peer_page_open(PeerComm *p);
 void peer_page_close(PeerComm *p);
 

@@ -1,4 +1,4 @@
-/* Opening and closing of the peer engine, and the memory that its ranks map from each other. */
+/* Opens and closes the peer engine, and maps memory of other ranks. */
 #include "comm/peer.cuh"
 
 #include "base/memory.h"
@@ -20,7 +20,7 @@ typedef struct {
     uint64_t bytes;
 } Offer;
 
-/* Maps what the others offer. */
+/* Maps the other ranks' allocations. */
 static Status map_region(const PeerComm *p, const Offer *offers, PeerRegion *region) {
     for (int rank = 0; rank < p->size; rank++) {
         void *mapped = region->base;
@@ -73,7 +73,7 @@ static Status synchronize(const PeerComm *p) {
     return OK;
 }
 
-/* First nobody reads any longer; then nobody has it mapped, and its owner may release it. */
+/* First all ranks stop reading, then all unmap. After that the owner may release the memory. */
 static Status remove_region(PeerComm *p, PeerRegion **link) {
     PeerRegion *region = *link;
     Status status = rendezvous_agree(p->rendezvous, synchronize(p));
@@ -92,7 +92,8 @@ Status peer_unshare(Comm *comm, void *memory) {
 
 /* ---- opening and closing ---- */
 
-/* Streams are dear: kernels that wait must not stand in front of what another rank waits for. */
+/* Only for more than two ranks: streams may share a hardware queue, where a kernel that waits would block work that
+ * another rank waits for. */
 static Status make_copies(PeerComm *p) {
     for (int lane = 0; lane < LANE_COUNT && p->size > 2; lane++) {
         CUDA_TRY(cudaEventCreateWithFlags(&p->before[lane], cudaEventDisableTiming));
@@ -149,7 +150,7 @@ static Status start(PeerComm *p, const CommSetup *setup) {
 
 static void release(PeerComm *p) {
     Device *device = &p->cuda->base;
-    while (p->regions) { // after an error, or an abort: the others do as they can
+    while (p->regions) { // after an error or an abort, without the other ranks
         PeerRegion *region = p->regions;
         p->regions = region->next;
         unmap_region(p, region);
@@ -166,7 +167,7 @@ void peer_close(Comm *comm) {
     PeerComm *p = peer_of(comm);
     Status status = OK;
     while (p->regions && !status && !p->page->aborted) status = remove_region(p, &p->regions);
-    status_free(status); // nothing can be done about a rank that is gone
+    status_free(status); // a lost rank cannot be helped
     release(p);
 }
 

@@ -1,5 +1,5 @@
-/* The page of host memory that the ranks of one host share: memory without a name (memfd), which rank 0
- * makes and the others open through /proc while it is there. */
+/* The page of host memory that the ranks of one host share. Rank 0 creates it without a name (memfd), and the others
+ * open it through /proc/PROCESS/fd. */
 #include "comm/peer.cuh"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static Status open_other(Place place, int *file) {
                 path, strerror(errno));
 }
 
-/* Every process maps the same pages, and its GPU reads and writes them. */
+/* Every process maps the page, for its GPU too. */
 static Status map(PeerComm *p, int file) {
     void *page = mmap(NULL, sizeof(PeerPage), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), *device_page;
     if (page == MAP_FAILED) return fail(ERROR_DEVICE, "shared memory cannot be mapped: %s", strerror(errno));
@@ -47,7 +47,7 @@ Status peer_page_open(PeerComm *p) {
     TRY(rendezvous_gather(p->rendezvous, &mine, sizeof mine, all));
     if (p->rank != 0) status = open_other(all[0], &mine.file);
     if (!status) status = map(p, mine.file);
-    status = rendezvous_agree(p->rendezvous, status); // rank 0 keeps the file open until then
+    status = rendezvous_agree(p->rendezvous, status); // rank 0 keeps the file open until all have mapped it
     if (mine.file >= 0) close(mine.file);
     return status;
 }

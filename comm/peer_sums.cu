@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/packs.cuh"
 
-/* In the side lane few blocks: they run beside other kernels. */
+/* In the side lane the kernels have few blocks, because they run concurrently with others. */
 enum { BESIDE_BLOCKS = 32, SUM_THREADS = 512, SMALL_THREADS = 1024 };
 
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration; a thread sums over ranks. Launch:
@@ -54,9 +54,9 @@ Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, 
                       return launch_sum<T, N>(p, from, count, static_cast<T *>(to), blocks, lane)));
 }
 
-/* ---- little, in one launch ---- */
+/* ---- small tensors, in one launch ---- */
 
-/* What a sum of T is computed in. */
+/* The type in which a sum of T is computed. */
 template <class T>
 struct Total {
     typedef float type;

@@ -1,5 +1,5 @@
-/* How ranks of the peer engine wait for each other: a rank writes its count into every rank's memory, and
- * each looks at its own. */
+/* How ranks of the peer engine wait for each other: a rank writes its count into every rank's memory, and polls its
+ * own memory. */
 #include "comm/peer_wait.cuh"
 
 #include "kernels/cuda/launch.cuh"
@@ -7,7 +7,7 @@
 enum { FLAG_THREADS = 32 };
 static_assert((int)PEERS_MOST <= (int)FLAG_THREADS, "a thread for each rank");
 
-/* Says that this rank has come, and waits until all have, or one has aborted. One block. */
+/* Signals this rank's arrival, and waits until all ranks have arrived or one has aborted. One block. */
 /* Anatomy. Parallel: over ranks, a thread each. Launch: one block of 32. Holds: 32 registers, no shared
  * memory. Occupancy: one block: its latency counts. Reads: flags of 4 bytes. Syncs: flags between the ranks,
  * one barrier of the block. Fusion: with the kernel behind it, whose every block would look at the flags. */
@@ -18,7 +18,7 @@ __global__ static void wait_for_ranks(Addresses flags, const PeerPage *page, Pee
     __syncthreads();
     if (other == 0) turns->barriers[lane] = turn;
     if (other >= size) return;
-    __threadfence_system(); // what kernels and copies before this one have written
+    __threadfence_system(); // publishes the writes of earlier kernels and copies
     store_release(&flags_at(flags, other)->barriers[lane][rank], turn);
     wait_for_flag(&flags_at(flags, rank)->barriers[lane][other], turn, page);
     __threadfence_system();
@@ -39,7 +39,7 @@ __global__ static void wait_for_posts(Addresses buffers, const PeerPage *page, i
     wait_for_previous();
 }
 
-/* What this rank has posted has come: the copies before this kernel in the stream are over. */
+/* Marks a slot: the copies before this kernel in the stream have arrived. */
 /* Anatomy. Parallel: not at all. Launch: one thread. Holds: 8 registers, no shared memory. Occupancy: one
  * thread: its latency counts. Reads: nothing. Syncs: a fence of the system before the store. Fusion: with the
  * last kernel that writes what is posted. */
