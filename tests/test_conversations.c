@@ -157,6 +157,19 @@ static void comparison(void **state) {
     expect_text(ran->output, "attention");
 }
 
+/* What a run shows of its model is a message and its answer, which ends where the template ends it. */
+static void samples_are_conversations(void **state) {
+    const Ran *ran = program_succeeds(
+        *state,
+        "train --model=model --data=lessons.jsonl --seq=96 --batch=4 --steps=150 --lr=2e-2 "
+        "--device=cpu --peaks=0 --dtype=fp32 --warmup=0 --schedule=constant --weight-decay=0 --clip=0 "
+        "--val-every=0 --sample-every=150 --sample-prompt='Where is the box?' --sample-tokens=40");
+    expect_text(ran->output, "> Where is the box?\nBehind the door.\n");
+    ran = program_succeeds(*state, "train --model=model --data=lessons.jsonl --seq=96 --batch=1 --steps=1 "
+                                   "--device=cpu --peaks=0 --val-every=0 --template=chatml");
+    expect_text(ran->output, "> Hello!\n");
+}
+
 /* A conversation that is longer than --seq ends there, and goes where nothing of the assistant's is left. */
 static void long_ones_are_cut(void **state) {
     const Ran *ran =
@@ -411,6 +424,7 @@ int main(void) {
         cmocka_unit_test(runs_go_on),
         cmocka_unit_test(long_ones_are_cut),
         cmocka_unit_test(comparison),
+        cmocka_unit_test(samples_are_conversations),
         cmocka_unit_test(what_is_learned_is_said),
         cmocka_unit_test(full_contexts),
         cmocka_unit_test(too_long_a_message),

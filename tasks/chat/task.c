@@ -4,6 +4,7 @@
 #include "run/option_rows.h"
 #include "tasks/chat/conversations.h"
 #include "tasks/chat/infer.h"
+#include "tasks/chat/samples.h"
 #include "tasks/task.h"
 #include "tasks/text/infer.h"
 #include "tasks/text/train.h"
@@ -144,7 +145,7 @@ const TaskRow task_chat = {.trains = TASK_NEXT_TOKEN,
                            .train = &chat_train,
                            .infer = &chat_infer,
                            .reads = TEXT_SAMPLES,
-                           .samples = &text_samples,
+                           .samples = &chat_samples,
                            .commands = commands,
                            .takes = takes,
                            .batches = {.rows_name = "rows of conversations",

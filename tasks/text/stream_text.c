@@ -51,8 +51,9 @@ static Status gate_add(Gate *g, const uint8_t *bytes, int64_t count) {
 }
 
 Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *o, TokenList *prompt) {
-    const TokenList *before = tokenizer_before(tokenizer);
+    const TokenList *before = o->ids ? o->ids : tokenizer_before(tokenizer);
     for (int64_t i = 0; i < before->count; i++) token_list_add(prompt, before->ids[i]);
+    if (o->ids) return OK;
     if (o->prompt_length) return tokenizer_encode(tokenizer, o->prompt, o->prompt_length, prompt);
     if (prompt->count) return OK;
     int32_t end = tokenizer_end_of_text(tokenizer);
@@ -109,7 +110,7 @@ static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, con
                               : generator_next(ctx, drawing->generator, drawing->sampler, &drawing->token));
         if (i == 0) prefilled = device_clock();
         int32_t token = drawing->token;
-        if (ends_text(drawing->generator, tokenizer, token)) {
+        if (ends_text(drawing->generator, tokenizer, token) || (o->end && token == *o->end)) {
             stats->stopped = true;
             break;
         }

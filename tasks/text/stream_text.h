@@ -13,6 +13,8 @@ typedef struct {
     const char *stop; // generation ends before each of these texts, separated by OPTION_SEPARATOR; "" for
                       // never
     SamplerOptions sampler;
+    const TokenList *ids; // the prompt's tokens, instead of its text; or NULL
+    const int32_t *end;   // another token that ends the text; or NULL
     Profiling *profiling; // each token is a step of it, except the first, which comes from the prompt; or
                           // NULL
 } TextOptions;

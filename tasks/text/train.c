@@ -1,7 +1,6 @@
 #include "tasks/text/train.h"
 
 #include "run/option_rows.h"
-#include "tasks/text/stream_text.h"
 
 #include <string.h>
 
@@ -19,8 +18,8 @@ static const Option rows[] = {
     {COUNT("sample-every", 0, STEPS_MOST, every), .doc = "steps between samples; 0 for none",
      .travels = true},
     {COUNT("sample-tokens", 1, SIZE_MOST, tokens), .doc = "tokens in a sample", .travels = true},
-    {TEXT("sample-prompt", "TEXT", prompt), .doc = "prompt of the samples", .default_text = "a newline",
-     .travels = true},
+    {TEXT("sample-prompt", "TEXT", prompt), .doc = "prompt of the samples",
+     .default_text = "a newline; of a conversation Hello!", .travels = true},
 };
 
 static const TextTrain defaults = {.every = 100, .tokens = 160, .prompt = ""};
@@ -33,8 +32,7 @@ Status text_check_train(const OptionSet *set) {
     return option_needs(set, "sample-prompt", own->every, "--sample-every");
 }
 
-/* Another text after each step. */
-static TextOptions options_at(const OptionSet *set, uint64_t seed, int64_t step) {
+TextOptions text_sample_options(const OptionSet *set, uint64_t seed, int64_t step) {
     const TextTrain *own = options_values(set, &text_train);
     return (TextOptions){
         .prompt = own->prompt,
@@ -44,16 +42,20 @@ static TextOptions options_at(const OptionSet *set, uint64_t seed, int64_t step)
         .sampler = {.temperature = 0.8, .top_k = 40, .top_p = 1, .seed = seed, .sequence = (uint64_t)step}};
 }
 
-static Status plan(const OptionSet *set, const Session *s, int64_t *every, int64_t *window) {
+int64_t text_sample_every(const OptionSet *set, const Session *s) {
     const TextTrain *own = options_values(set, &text_train);
-    const TextOptions options = options_at(set, 0, 0);
-    *every = s->tokenizer ? own->every : 0;
+    return s->tokenizer ? own->every : 0;
+}
+
+static Status plan(const OptionSet *set, const Session *s, int64_t *every, int64_t *window) {
+    const TextOptions options = text_sample_options(set, 0, 0);
+    *every = text_sample_every(set, s);
     return *every ? stream_text_window(s->tokenizer, &options, &s->config, window) : OK;
 }
 
 static Status write(const OptionSet *set, const Session *s, Trainer *t, int64_t step, char **text,
                     int64_t *length) {
-    const TextOptions options = options_at(set, t->seed, step);
+    const TextOptions options = text_sample_options(set, t->seed, step);
     return stream_text_collect(&t->ctx, &t->generator, s->tokenizer, &options, text, length);
 }
 
