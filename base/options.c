@@ -19,8 +19,8 @@ static const Option builtin_rows[] = {
     {BUILTIN("usage", usage), .doc = "print the usage in short"},
     {BUILTIN("version", version), .letter = 'V', .doc = "print the version"},
     {BUILTIN("manual", manual), .doc = "print the manual page"},
-    {BUILTIN("completion-bash", bash), .doc = "print what bash needs"},
-    {BUILTIN("completion-zsh", zsh), .doc = "print what zsh needs"},
+    {BUILTIN("completion-bash", bash), .doc = "print a completion script for bash"},
+    {BUILTIN("completion-zsh", zsh), .doc = "print a completion script for zsh"},
 };
 static const Builtins unasked;
 static const OptionTable builtins = {builtin_rows, sizeof builtin_rows / sizeof *builtin_rows, &unasked,

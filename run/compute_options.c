@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-const char fused_doc[] = "run fused: 0, 1, or as in norm,attention or -attention, of"
+const char fused_doc[] =
+    "operations to run fused: 0 (none), 1 (all), or a list such as norm,attention or -attention, of"
 #define OPERATION(name, NAME, CATEGORY) " " #name
 #include "kernels/ops.def"
 #undef OPERATION
-                         "; and fp8, which 1 leaves out: products of 8 bits";
+    "; also fp8 (products in 8 bits), which 1 does not include";
 
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options) {
     if (options->dtype == DTYPE_FP64 && !options_given(set, "fused")) options->fused = "0";

@@ -17,7 +17,7 @@ static const Option first[] = {
     MODEL_ROW,
     TOKENIZER_ROW,
     {COUNT("seed", 0, INT64_MAX, seed), .word = "random",
-     .doc = "seed of everything random; random draws one and names it"},
+     .doc = "random seed; random draws one and prints it"},
     COMPUTE_ROWS,
     {CHOICE("weights", "float|int8|int4", weights),
      .doc = "of the blocks' matrices; with int4 the head has int8: fewer bytes to read, less exact"},
@@ -43,7 +43,7 @@ static const Option first[] = {
 static const Option last[] = {
     HEADING("Output"),
     {TEXT("output", "FILE", output), .written = true, .default_text = "standard output",
-     .doc = "write what --prompts, --translate or --embed gives; FILE.part holds what is there so far"},
+     .doc = "write the results of --prompts, --translate or --embed; until they are complete to FILE.part"},
     {FLAG("quiet", quiet), .letter = 'q', .doc = "print results and errors only"},
     CONFIG_ROWS,
 };

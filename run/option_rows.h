@@ -54,11 +54,11 @@
      .doc = "with --profile: measure how long kernels wait to be submitted"},                                \
     {TEXT("profile-out", "FOLDER", profiling.out), .doc = "write the profile's files there"},                \
     {TEXT("profile-trace", "NAME", profiling.trace),                                                         \
-     .doc = "name of the trace there, trace.json.gz", .default_text = "MODEL_trace_bsN_seqM.json"},        \
+     .doc = "name of the trace file, such as trace.json.gz", .default_text = "MODEL_trace_bsN_seqM.json"},        \
     {TEXT("profile-name", "NAME", profiling.range),                                                          \
-     .doc = "name of the range that a recorded step is, as model_inference"},                                \
+     .doc = "name of the range around each recorded step"},                                \
     {FLAG("skip-benchmark", profiling.skip_benchmark),                                                       \
-     .doc = "with --profile: no steps are timed with tracing off"},                                          \
+     .doc = "with --profile: time no steps with tracing off"},                                          \
     {CHOICE("report", "brief|tables|questions", profiling.report), .doc = "what the profile prints"},        \
     {FLAG("sweep", profiling.sweep),                                                                         \
      .doc = "profile each pair of --batch-sizes and --seq-lens"},                                           \

@@ -37,49 +37,49 @@ static const char *const usage[] = {"diff BEFORE.json AFTER.json [--fail-if LIMI
 
 static const char help[] =
     "\n"
-    "  diff     compares two profiles, or several runs a side, operation by operation:\n"
-    "           added, removed, slower, faster, or the same within noise, which is less\n"
-    "           than 1%, or than the spread between the runs explains. Times are judged\n"
-    "           with two runs a side and more; five find a change of a few percent.\n"
-    "           LIMIT is \"step>+3%\", \"memory>+1%\" or \"launches>+0%\", or names a call,\n"
-    "           with its pass or without: \"attention backward>+5%\"; \"<-3%\" limits a\n"
-    "           gain. Exit code 8 if a change that is not noise exceeds one.\n"
-    "  check    reads profiles and says what is wrong with them: a form that is not a\n"
-    "           profile's, sums that are not those of their parts, figures that stand\n"
-    "           twice and differ, verdicts of the audit that its figures do not bear\n"
-    "           out. Exit code 4 if anything is wrong.\n"
-    "  page     makes the HTML page of a profile, which needs no network and no other\n"
+    "  diff     compares two profiles, or several runs per side, operation by\n"
+    "           operation: added, removed, slower, faster, or the same within noise,\n"
+    "           which is less than 1%, or than the spread between the runs explains.\n"
+    "           Times are judged only with two or more runs per side; five detect a\n"
+    "           change of a few percent. LIMIT is \"step>+3%\", \"memory>+1%\" or\n"
+    "           \"launches>+0%\", or names a call, with or without its pass: \"attention\n"
+    "           backward>+5%\"; \"<-3%\" limits a gain. Exit code 8 if a significant\n"
+    "           change exceeds a limit.\n"
+    "  check    checks profiles: their form, that sums equal those of their parts,\n"
+    "           that copies of a figure are equal, and that the audit's verdicts\n"
+    "           follow from its figures. Exit code 4 if anything is wrong.\n"
+    "  page     writes the HTML page of a profile; it needs no network and no other\n"
     "           file.\n"
-    "  trace    makes the trace of a path, the first unless it is named, for Perfetto and\n"
-    "           chrome://tracing; compressed where TRACE ends in .gz.\n"
+    "  trace    writes the trace of a path (by default the first) for Perfetto and\n"
+    "           chrome://tracing; compressed if TRACE ends in .gz.\n"
     "  tables, questions, report\n"
-    "           print a profile as --report=tables and --report=questions do, or as\n"
+    "           print a profile like --report=tables and --report=questions, or as\n"
     "           Markdown; with --torch-compat operations have the names and\n"
     "           columns of PyTorch's profiler.\n"
-    "  picture  draws what `./train --compare --out=FOLDER` wrote to\n"
+    "  picture  draws the comparison that `./train --compare --out=FOLDER` wrote to\n"
     "           FOLDER/compare.json, operation by operation.\n"
-    "  anatomy  prints how each CUDA kernel of this version is built, or those whose\n"
-    "           name or file contains NAME: what is parallel, grid and block, registers\n"
-    "           and shared memory, what limits occupancy, how memory is read, where\n"
+    "  anatomy  describes the CUDA kernels of this version, or those whose name or\n"
+    "           file contains NAME: what is parallel, grid and block, registers and\n"
+    "           shared memory, what limits occupancy, how memory is read, where\n"
     "           threads wait, what could still be fused.\n"
     "  schema   prints the keys of a profile; docs/profile-schema.md explains them.\n";
 
 static const OptionNote manual[] = {
     {"COMMANDS", NULL},
     {"diff BEFORE.json AFTER.json [--fail-if LIMIT]...", "Compares two profiles, operation by operation."},
-    {"diff A1.json A2.json... vs B1.json B2.json...", "Compares several runs a side."},
-    {"check FILE.json...", "Says what is wrong with profiles."},
-    {"page FILE.json PAGE.html", "Makes the HTML page of a profile."},
-    {"trace FILE.json TRACE.json [naive|fused]", "Makes the trace of a path, for Perfetto."},
-    {"tables FILE.json [--torch-compat]", "Prints a profile as tables, also in PyTorch's words."},
+    {"diff A1.json A2.json... vs B1.json B2.json...", "Compares several runs per side."},
+    {"check FILE.json...", "Checks that profiles are consistent."},
+    {"page FILE.json PAGE.html", "Writes the HTML page of a profile."},
+    {"trace FILE.json TRACE.json [naive|fused]", "Writes the trace of a path, for Perfetto."},
+    {"tables FILE.json [--torch-compat]", "Prints a profile as tables, also with PyTorch's names."},
     {"questions FILE.json", "Prints a profile as answers to seven questions."},
     {"report FILE.json", "Prints a profile as Markdown."},
     {"picture COMPARE.json PICTURE.svg", "Draws a comparison."},
-    {"anatomy [NAME]", "Prints how each CUDA kernel of this version is built."},
+    {"anatomy [NAME]", "Describes the CUDA kernels of this version."},
     {"schema", "Prints the keys of a profile."},
     {"EXAMPLES", NULL},
-    {"fusebox-profile check profile/profiling_stats.json", "Audits a profile once more."},
-    {"fusebox-profile diff old.json new.json --fail-if 'step>+3%'", "Fails where a step became slower."},
+    {"fusebox-profile check profile/profiling_stats.json", "Checks a profile again."},
+    {"fusebox-profile diff old.json new.json --fail-if 'step>+3%'", "Fails if the step became slower."},
     {"EXIT STATUS", NULL},
     {"0", "Done."},
     {"2", "An unknown, malformed or contradictory command."},

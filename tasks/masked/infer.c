@@ -7,7 +7,8 @@
 static const Option rows[] = {
     HEADING("Embeddings and masked tokens, with a BERT"),
     {TEXT("embed", "FILE", embed), .doc = "embed each line, as safetensors; needs --output"},
-    {CHOICE("pooling", "mean|first|pooler", pooling), .doc = "how the tokens' hidden states become one"},
+    {CHOICE("pooling", "mean|first|pooler", pooling),
+     .doc = "how the tokens' hidden states become one embedding"},
     {TEXT("fill", "TEXT", fill), .doc = "print the likeliest tokens for each [MASK] in TEXT"},
 };
 

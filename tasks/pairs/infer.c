@@ -15,9 +15,10 @@ static const Option rows[] = {
     {TEXT("reference", "FILE", reference), .doc = "reference translations, for BLEU"},
     {COUNT("beam", 1, 64, beam), .doc = "hypotheses for each sentence; 1 is greedy"},
     {COUNT("min-tokens", 0, SIZE_MOST, min_tokens),
-     .doc = "fewest tokens of a translation, its end included"},
+     .doc = "minimum tokens of a translation, including its end"},
     {CHOICE("decoding", "cached|self|last|all", decoding),
-     .doc = "cache everything, the decoder's own, or nothing; all: with the logits of all tokens"},
+     .doc = "keys and values to cache: all, the decoder's, or none (last, all); all also computes the logits "
+            "of every position"},
     {FLAG("profile-tokens", profile_tokens), .doc = "with --profile: a step is a token, not a batch"},
     {NUMBER("length-penalty", 0, 10, length_penalty), .doc = "scores are divided by ((5 + length) / 6)^X"},
 };

@@ -30,7 +30,7 @@ static const Option train_rows[] = {
      .travels = true},
     {NUMBER("erase", 0, 1, augmentation.erase),
      .doc = "share of pictures to train on with a rectangle erased", .travels = true},
-    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read", .travels = true},
+    {FLAG("skip-broken", skip_broken), .doc = "skip pictures that cannot be read", .travels = true},
 };
 
 static const PicturesTrain defaults = {.augmentation = {.crop = 0.25, .flip = true}};
