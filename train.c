@@ -240,10 +240,10 @@ static Status train(Run *run) {
     const char *reason, *out = run->options.out;
     signals_catch();
     signals_ignore_pipe();
-    if (!*out) progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
+    if (!*out) progress_line(run->report.progress, "nothing will be saved without --out=FOLDER");
     if (run->options.profile_ends)
         progress_line(run->report.progress,
-                      "the run ends with its profile, after %" PRId64 " steps; --steps=N trains on",
+                      "the run ends with its profile, after %" PRId64 " steps; --steps=N continues training",
                       run->options.steps);
     Status status = save_after(run, loop(run, &reason));
     if (run->output.removed) {
@@ -255,8 +255,8 @@ static Status train(Run *run) {
     pulse_other(run->world.rendezvous, "the report");
     TRY(report_end(&run->report, run->state.step, reason));
     if (run->stop && *out)
-        progress_line(run->report.progress, "go on with: %s --resume --out=%s", run->set.called, out);
-    if (!*out) progress_line(run->report.progress, "nothing was saved: --out=FOLDER does that");
+        progress_line(run->report.progress, "continue with: %s --resume --out=%s", run->set.called, out);
+    if (!*out) progress_line(run->report.progress, "nothing was saved; --out=FOLDER saves checkpoints");
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;

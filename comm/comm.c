@@ -99,7 +99,7 @@ static Status choose_engine(const CommSetup *setup, OpenEngine *open) {
     else if (strcmp(setup->engine, "peer") == 0)
         *open = comm_open_peer;
     else
-        return fail(ERROR_USAGE, "\"%s\" is no communication engine: there is auto, mpi, nccl and peer",
+        return fail(ERROR_USAGE, "\"%s\" is not a communication engine; choose auto, mpi, nccl or peer",
                     setup->engine);
     if (*open == comm_open_mpi && !cpu)
         return fail(ERROR_USAGE, "MPI is for ranks on the CPU; between GPUs there is nccl and peer");

@@ -160,7 +160,7 @@ static Status take_metaspace(Chains *c, const json_t *object) {
 
 static Status take_cutter(Chains *c, const json_t *object, const char *type) {
     if (c->byte_level || c->bpe->spaces_marked)
-        return fail(ERROR_FORMAT, "%s: a pre_tokenizer %s behind %s is not supported", c->path, type,
+        return fail(ERROR_FORMAT, "%s: a pre_tokenizer %s after %s is not supported", c->path, type,
                     c->byte_level ? "ByteLevel" : "Metaspace");
     if (strcmp(type, "Split") == 0) return take_split(c, object);
     if (strcmp(type, "Digits") == 0) return take_digits(c, object);

@@ -43,8 +43,7 @@ static Status match(SafetensorsEntry *entries, int64_t count, const SafetensorsN
         SafetensorsEntry *entry = matched < count ? &entries[matched++] : NULL;
         if (!entry || strcmp(entry->name, notes[i].key + PREFIX) != 0 ||
             !parse_digits(notes[i].value, &entry->digest))
-            return fail(ERROR_FORMAT,
-                        "%s: '%.80s' is the digest of no tensor, or no digest; the file is damaged",
+            return fail(ERROR_FORMAT, "%s: '%.80s' is not a valid digest of a tensor; the file is damaged",
                         part->path, notes[i].key);
         entry->digested = true;
     }
@@ -60,8 +59,7 @@ static Status check_header(const SafetensorsPart *part, const uint8_t *text, int
     memcpy(digits, part->header_digest, SAFETENSORS_DIGITS);
     if (parse_digits(digits, &said) && said == safetensors_header_digest(text, length, part->header_digest))
         return OK;
-    return fail(ERROR_FORMAT, "%s: the header does not have the digest that it says; the file is damaged",
-                part->path);
+    return fail(ERROR_FORMAT, "%s: the header does not match its digest; the file is damaged", part->path);
 }
 
 static Status check_keys(const SafetensorsNote *sorted, int64_t count, const SafetensorsPart *part) {
@@ -94,9 +92,7 @@ Status safetensors_take_digests(Safetensors *file, const SafetensorsPart *part, 
 
 Status safetensors_verify(const SafetensorsEntry *entry) {
     if (!entry->digested || digest_bytes(entry->data, (size_t)entry->bytes) == entry->digest) return OK;
-    return fail(ERROR_FORMAT,
-                "tensor '%.80s' does not have the digest that the file says; the file is damaged",
-                entry->name);
+    return fail(ERROR_FORMAT, "tensor '%.80s' does not match its digest; the file is damaged", entry->name);
 }
 
 Status safetensors_verify_all(const Safetensors *file) {

@@ -35,5 +35,5 @@ Status check_dense(const char *operation, const char *name, Tensor t, Dtype dtyp
 }
 
 Status check_that(const char *operation, bool holds, const char *what) {
-    return holds ? OK : fail(ERROR_INTERNAL, "%s: the contract demands that %s", operation, what);
+    return holds ? OK : fail(ERROR_INTERNAL, "%s: the contract requires that %s", operation, what);
 }

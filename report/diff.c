@@ -196,12 +196,11 @@ static void print_steps(const Pair *pair, FILE *file) {
     const char *tracing = a->timed && b->timed ? "off" : a->timed || b->timed ? "on in one" : "on";
     print_figure("step, tracing", tracing, &before, &after, kind, &sure, file);
     if (before.count > 1 && after.count > 1) return;
-    print_report(
-        "", 0, file,
-        "fewer than two quiet runs on a side: how far two processes of one program differ here is not known, "
-        "so no time is judged. Within a run a step spreads by %.1f%%: less cannot be told in any case. Give "
-        "several runs: profile diff A1 A2 A3 vs B1 B2 B3",
-        100 * fmax(ratio(a->spread, a->ns), ratio(b->spread, b->ns)));
+    print_report("", 0, file,
+                 "fewer than two undisturbed runs on a side: the spread between processes is unknown, so "
+                 "times are not judged. Within a run a step varies by %.1f%%, so smaller changes cannot be "
+                 "detected. Give several runs: profile diff A1 A2 A3 vs B1 B2 B3",
+                 100 * fmax(ratio(a->spread, a->ns), ratio(b->spread, b->ns)));
 }
 
 static void print_path(const Pair *pair, FILE *file) {
@@ -237,8 +236,8 @@ static bool passed_limit(const Pair *pair, const DiffLimit *limit, FILE *file, b
     const bool fails = kind != DIFF_SAME && kind != DIFF_UNKNOWN;
     fprintf(file, "%s %s: %s changed by %+.2f%%, the limit is %s%+.2f%%%s\n", fails ? "FAIL" : "passed",
             pair->first[1]->label, limit->figure, 100 * grown, limit->above ? ">" : "<", 100 * limit->share,
-            kind == DIFF_SAME      ? ", but that is within noise; more runs would tell"
-            : kind == DIFF_UNKNOWN ? ", but that cannot be told from these runs"
+            kind == DIFF_SAME      ? ", but that is within noise; more runs would decide"
+            : kind == DIFF_UNKNOWN ? ", but these runs cannot decide it"
                                    : "");
     return fails;
 }

@@ -407,16 +407,16 @@ static Status check_rank(const json_t *rank) {
                  *memory = json_object_get(rank, "memory");
     for (size_t i = 0; i < json_array_size(kinds); i++)
         if (!good_kind(json_array_get(kinds, i)))
-            return fail(ERROR_FORMAT, "kinds[%zu]: a word in it is none that this program knows", i);
+            return fail(ERROR_FORMAT, "kinds[%zu]: it contains an unknown word", i);
     if (json_array_size(events) > EVENTS_MOST) return fail(ERROR_FORMAT, "events: more than %d", EVENTS_MOST);
     for (size_t i = 0; i < json_array_size(events); i++)
         if (!good_event(events, i, kinds))
-            return fail(ERROR_FORMAT, "events[%zu]: its kind, track, enclosing event or launch cannot be", i);
+            return fail(ERROR_FORMAT, "events[%zu]: invalid kind, track, enclosing event or launch", i);
     for (size_t i = 0; i < json_array_size(memory); i++) {
         const json_t *m = json_array_get(memory, i);
         if (!in_range(number(m, CLASS), 0, MEMORY_CLASS_COUNT) || number(m, BYTES) < 0 ||
             !in_range(number(m, FILLER), -1, (int64_t)json_array_size(events)))
-            return fail(ERROR_FORMAT, "memory[%zu]: its class, size or event cannot be", i);
+            return fail(ERROR_FORMAT, "memory[%zu]: invalid class, size or event", i);
     }
     return OK;
 }

@@ -182,7 +182,7 @@ static void print_kernel(const BundlePath *path, const KernelRow *k, int chapter
     if (k->call && *k->call) fprintf(file, "- Serves: %s\n", k->call);
     if (k->shapes && *k->shapes) fprintf(file, "- Shapes: %s\n", k->shapes);
     if (*source) fprintf(file, "- Implemented: %s\n", source);
-    if (k->decoded && *k->decoded) fprintf(file, "- Its name tells: %s\n", k->decoded);
+    if (k->decoded && *k->decoded) fprintf(file, "- Encoded in its name: %s\n", k->decoded);
     print_launch(path, k, file);
     print_anatomy(k, source, file);
 }

@@ -109,13 +109,13 @@ static void draw(const Measured *m, double longest, FILE *file) {
     draw_text(m->device, file);
     fputs(", ", file);
     draw_text(m->dtype, file);
-    fprintf(file, ", %lld × %lld tokens; medians of %lld rounds, in turns</text>\n", (long long)m->batch,
+    fprintf(file, ", %lld × %lld tokens; medians of %lld alternating rounds</text>\n", (long long)m->batch,
             (long long)m->seq, (long long)m->rounds);
     draw_legend("naive", WIDTH - 150, file);
     draw_legend("fused", WIDTH - 78, file);
     draw_row("whole step", "", &step, fmax(step.naive.ms, step.fused.ms), y, file);
     y += ROW + GAP;
-    fprintf(file, "<text class=\"soft\" x=\"%d\" y=\"%d\">by operation (a scale of its own)</text>\n", BARS,
+    fprintf(file, "<text class=\"soft\" x=\"%d\" y=\"%d\">by operation (separate scale)</text>\n", BARS,
             y - 9);
     for (int64_t i = 0; i < m->rows_count; i++, y += ROW)
         draw_row(m->rows[i].call, m->rows[i].pass, &m->rows[i], longest, y, file);

@@ -225,9 +225,9 @@ static void fill_operations(const Trace *t, Operations *o, Table *table) {
     table_note(
         table,
         o->torch
-            ? "Memory: what was taken for what the operation was the first to fill, less what was given "
-              "back while nothing inside it ran"
-            : "Memory: for what the operation was the first to fill, taken while it ran or right before");
+            ? "Memory: allocated for tensors that the operation fills first, minus memory released while "
+              "nothing inside it ran"
+            : "Memory: of tensors that the operation fills first, allocated during or directly before it");
 }
 
 /* Variants of a table of operations. */

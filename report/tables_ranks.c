@@ -41,8 +41,8 @@ Table table_distribution(const Trace *t) {
     add_distribution(&table, "all", all, steps);
     if (t->run.ranks <= 1) table_note(&table, "One device: nothing to communicate with.");
     if (t->run.ranks > 1 && t->run.source == SOURCE_EVENTS)
-        table_note(&table, "CUDA events tell when the device's own stream was free, and so nothing of the "
-                           "exchanges that run beside it: these need CUPTI");
+        table_note(&table, "CUDA events only time the device's main stream, not exchanges that run in "
+                           "parallel; these need CUPTI");
     return table;
 }
 
@@ -112,18 +112,17 @@ Table table_communication(const Trace *t) {
     add_kinds(&table, &all, r->measured.link);
     if (all.amiss) table_note(&table, "ERROR: %s", all.amiss);
     collectives_free(&all);
-    table_note(
-        &table,
-        "%lld ranks, by %s. Time and waiting (for the rank that comes last) are a rank's, in the mean; "
-        "bus bandwidth (nccl-tests' definition) is what each has to send over the time from the "
-        "last rank's coming to the end; of what each begins by itself (scatter, spread) over its own time",
-        (long long)r->ranks, r->engine);
+    table_note(&table,
+               "%lld ranks, by %s. Time and waiting (for the last rank) are means over ranks; bus bandwidth "
+               "(as in nccl-tests) is each rank's bytes over the time from the last rank's arrival to the "
+               "end; for scatter and spread, which do not wait, over the rank's own time",
+               (long long)r->ranks, r->engine);
     if (r->measured.link > 0)
         table_note(&table, "the link's limit, measured here with large collectives: %.4g GB/s",
                    1e-9 * r->measured.link);
     for (int32_t i = 0; i < t->other_count; i++) {
         const TraceRun *other = &t->others[i]->run;
-        table_note(&table, "rank %d's clock was %.1f us ahead of rank 0's, to within %.1f us: taken off",
+        table_note(&table, "rank %d's clock was %.1f us ahead of rank 0's, to within %.1f us: corrected",
                    i + 1, 1e-3 * other->clock_ahead, 1e-3 * other->clock_within);
     }
     return table;

@@ -242,7 +242,7 @@ static void note_overhead(const TraceRun *r, double *room, Table *table) {
         snprintf(overhead, sizeof overhead, " %+.2f%%", 100 * (with.median / without.median - 1));
     table_note(
         table,
-        "tracing overhead%s (median step %.4g ms with it, %.4g ms without: what all reports call the step)",
+        "tracing overhead%s (median step %.4g ms with it, %.4g ms without, which reports call the step)",
         overhead, with.median, without.median);
 }
 
@@ -275,10 +275,10 @@ Table table_perf(const Trace *t) {
         table_note(&table,
                    "reader: the wait for a batch; the phase of that name also copies it to the device");
     } else {
-        table_note(&table,
-                   "median step %.4g ms; %lld steps with tracing on: the run or the next window left none to "
-                   "time with it off",
-                   middle, (long long)count);
+        table_note(
+            &table,
+            "median step %.4g ms; %lld steps with tracing on: no steps were left to time with tracing off",
+            middle, (long long)count);
     }
     if (r->source != SOURCE_CLOCK)
         table_note(&table, "launched kernel by kernel; --timer-only times CUDA graphs, where a run has them");

@@ -42,8 +42,8 @@ static Status hold_out(const FeedOptions *o, Feed *feed, LoaderOptions *train) {
     int64_t all = feed->batches->rows(feed->source), kept = all - all / 10;
     if (feed->batches->rows_name && kept == all)
         return fail(ERROR_FORMAT,
-                    "too few %s (%" PRId64 ") to hold out a tenth for validation; name others with "
-                    "--val-data, or do without validation: --val-every=0",
+                    "too few %s (%" PRId64 ") to hold out a tenth for validation; give --val-data, or turn "
+                                           "validation off with --val-every=0",
                     feed->batches->rows_name, all);
     train->length = kept;
     return fail_at(

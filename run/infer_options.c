@@ -118,7 +118,8 @@ Status infer_options_check_outputs(const OptionSet *set) {
 static Status draw_seed(InferOptions *o) {
     uint32_t seed;
     if (o->seed >= 0) return OK;
-    if (getentropy(&seed, sizeof seed) != 0) return fail(ERROR_INTERNAL, "the system has no random numbers");
+    if (getentropy(&seed, sizeof seed) != 0)
+        return fail(ERROR_INTERNAL, "the system provides no random numbers");
     o->seed = seed;
     if (!o->quiet) fprintf(stderr, "--seed=%" PRId64 "\n", o->seed);
     return OK;

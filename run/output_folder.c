@@ -46,17 +46,15 @@ Status output_folder_rehearse(const OutputFolder *f, const Session *session) {
 static Status check_same(const TrainingState *before, const TrainingState *now) {
     if (before->seed != now->seed)
         return fail(ERROR_USAGE,
-                    "--resume: the run had --seed=%" PRIu64 ", not %" PRIu64 "; --force goes on with another",
+                    "--resume: the run had --seed=%" PRIu64 ", not %" PRIu64 "; --force allows another",
                     before->seed, now->seed);
     if (before->rows && before->rows != now->rows)
         return fail(ERROR_USAGE,
                     "--resume: a step of the run had %" PRId64
-                    " rows, and --batch, --accum and the ranks make %" PRId64
-                    "; --force goes on with another size",
+                    " rows, and --batch, --accum and the ranks make %" PRId64 "; --force allows another size",
                     before->rows, now->rows);
     if (before->data && before->data != now->data)
-        return fail(ERROR_USAGE,
-                    "--resume: --data is not what the run was trained on; --force goes on with it");
+        return fail(ERROR_USAGE, "--resume: --data is not what the run was trained on; --force allows it");
     return OK;
 }
 

@@ -9,7 +9,7 @@
 /* Takes ownership of `status`. Returns OK if it was a lack of memory, after printing that. */
 static Status pass_over(Status status, const char *size, FILE *file) {
     if (status_code(status) != ERROR_MEMORY) return status;
-    fprintf(file, "%s is left out: %s\n", size, status_message(status));
+    fprintf(file, "%s is skipped: %s\n", size, status_message(status));
     status_free(status);
     return OK;
 }

@@ -84,7 +84,7 @@ static void print_model(const Session *s) {
                  "%s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", %s, %.2fM parameters%s",
                  session_model_name(s), c->layers, c->heads, c->width, input,
                  1e-6 * (double)config_parameters(c), c->new_head ? ", with a new head" : "");
-    if (c->other_head) print_report("", FACT, stdout, "the folder's head for %s is left out", c->other_head);
+    if (c->other_head) print_report("", FACT, stdout, "the folder's head for %s is not used", c->other_head);
 }
 
 static void print_recomputation(const Transformer *m) {
@@ -299,7 +299,7 @@ Status report_end(Report *r, int64_t step, const char *reason) {
                       reason, step, r->steps);
     }
     if (r->passed[0] + r->passed[1])
-        progress_line(r->progress, "broken pictures that were passed over: %" PRId64,
+        progress_line(r->progress, "broken pictures that were skipped: %" PRId64,
                       r->passed[0] + r->passed[1]);
     if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
     JsonWriter *w = events_begin(r->events, "end");

@@ -127,7 +127,7 @@ static Status change_head(Session *s, const ConfigSizes *sizes) {
     if (masked) c->head_transform |= c->new_head;
     if (!pictures) return OK;
     if (s->folder && !c->new_head && !c->class_head)
-        return fail(ERROR_USAGE, "the model in %s has no head for classes; --new-head draws one", s->folder);
+        return fail(ERROR_USAGE, "the model in %s has no head for classes; --new-head adds one", s->folder);
     if (sizes->image) c->image = sizes->image;
     c->class_head = true;
     config_complete(c);
@@ -224,8 +224,7 @@ static void warn_of_narrow_tokenizer(const Session *s) {
     if (!s->folder || !s->tokenizer) return;
     int64_t known = tokenizer_vocab(s->tokenizer);
     if (known < s->config.vocab / 2)
-        fprintf(stderr,
-                "the tokenizer knows %lld of the model's %lld tokens; the others are written as nothing\n",
+        fprintf(stderr, "the tokenizer knows %lld of the model's %lld tokens; the others produce no text\n",
                 (long long)known, (long long)s->config.vocab);
 }
 

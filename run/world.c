@@ -64,7 +64,7 @@ static Status start_ranks(const TrainOptions *o, Identity *identity, bool *done,
     TRY(count_ranks(o, &ranks));
     if (ranks <= 1) return OK;
     if (o->profiling.sweep || o->train_tokenizer)
-        return fail(ERROR_USAGE, "--%s does not go with --gpus=%d",
+        return fail(ERROR_USAGE, "--%s cannot be combined with --gpus=%d",
                     o->profiling.sweep ? "sweep" : "train-tokenizer", ranks);
     const Launch how = {.program = "train", .ranks = ranks, .grace = GRACE};
     TRY(launch(&how, identity, code));

@@ -552,8 +552,8 @@ static void the_spread_between_runs_decides(void **state) {
 static void one_run_a_side_cannot_tell(void **state) {
     (void)state;
     const double before[] = {100}, after[] = {150};
-    expect_diff(before, after, 1, 0, 0, "fewer than two quiet runs on a side");
-    expect_diff(before, after, 1, 0, 0, "but that cannot be told from these runs");
+    expect_diff(before, after, 1, 0, 0, "fewer than two undisturbed runs on a side");
+    expect_diff(before, after, 1, 0, 0, "but these runs cannot decide it");
 }
 
 static void shared_cores_give_no_verdict(void **state) {

@@ -180,15 +180,15 @@ static void answers_that_cannot_be_told(void **state) {
         const char *source, *says;
     } cases[] = {
         {"{% for m in messages %}{{ m.content }}</s>{{ m.content if messages[2] }}{% endfor %}",
-         "message 2: where the answer"},
+         "message 2: the position of the answer"},
         {"{% for m in messages %}{{ m.content }}</s>{{ messages[1].content|length if loop.last }}{% endfor "
          "%}",
-         "message 2: where the answer"},
-        {"{% for m in messages %}{{ m.content }}\n{% endfor %}", "with no token"},
+         "message 2: the position of the answer"},
+        {"{% for m in messages %}{{ m.content }}\n{% endfor %}", "without a token"},
         {"{% for m in messages %}{% set x %}{% generation %}{{ m.content }}{% endgeneration %}{% endset %}{{ "
          "x }}</s>"
          "{% endfor %}",
-         "where its place cannot be told"},
+         "where its position cannot be determined"},
     };
     const ChatMessage messages[] = {
         {ROLE_USER, "the box", 7}, {ROLE_ASSISTANT, "door", 4}, {ROLE_USER, "one", 3}};

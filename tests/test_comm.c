@@ -124,7 +124,7 @@ static void test_wrong_engines(void **state) {
         ErrorCode code;
         const char *part, *variable, *value;
     } cases[] = {
-        {"tcp", ERROR_USAGE, "\"tcp\" is no communication engine: there is auto, mpi, nccl and peer", "", ""},
+        {"tcp", ERROR_USAGE, "\"tcp\" is not a communication engine; choose auto, mpi, nccl or peer", "", ""},
         {"nccl", ERROR_USAGE, "nccl is for GPUs; ranks on the CPU need mpi", "", ""},
         {"peer", ERROR_USAGE, "peer is for GPUs; ranks on the CPU need mpi", "", ""},
         {"nccl itself", ERROR_DEVICE, "FUSEBOX_NCCL=/nowhere: /nowhere: cannot open shared object file",

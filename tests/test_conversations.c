@@ -368,7 +368,7 @@ static void prompts_in_batches(void **state) {
     write_text_file(inside(*state, "more.jsonl"),
                     "{\"prompt\": \"a\", \"seed\": 1}\n{\"prompt\": \"a\", \"n\": 1}\n");
     ran = program_succeeds(*state, "infer --prompts=more.jsonl --model=model --tokens=2 --device=cpu -q");
-    expect_text(ran->error, "others, as \"seed\", are passed over");
+    expect_text(ran->error, "other keys, such as \"seed\", are ignored");
     assert_null(strstr(ran->error, "\"n\""));
     write_text_file(inside(*state, "bad.jsonl"), "\n");
     program_refuses(*state, ERROR_FORMAT, "bad.jsonl has no prompts",

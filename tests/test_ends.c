@@ -127,7 +127,7 @@ static void test_nothing_saved(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " QUICK "--steps=1 --out=kept -q");
     const Ran *ran = program_succeeds(folder, RESUME "=kept/step-00000001 --steps=2");
-    expect_text(ran->output, "nothing will be saved: there is no --out=FOLDER\n");
+    expect_text(ran->output, "nothing will be saved without --out=FOLDER\n");
 }
 
 /* Half-written files of a killed run go when the next takes the folder; others with such names do not. */

@@ -155,7 +155,7 @@ static void refuses_damaged_files(void **state) {
         const char *name, *why;
     } files[] = {
         {"cut.png", "cut off"},     {"cut.jpg", "cut off"},       {"cut.bmp", "cut off"},
-        {"cut.ppm", "cut off"},     {"checksum.png", "checksum"}, {"zip.jpg", "behind the picture"},
+        {"cut.ppm", "cut off"},     {"checksum.png", "checksum"}, {"zip.jpg", "after the picture"},
         {"huge.png", "too many"},   {"huge.jpg", "too many"},     {"table.jpg", "Bogus Huffman table"},
         {"empty.png", "not a PNG"}, {"text.jpg", "not a PNG"}};
     (void)state;

@@ -228,7 +228,7 @@ static void test_sentence_transformers(void **state) {
     for (int i = 0; i < 32; i++) squares += (double)plain[i] * (double)plain[i];
     for (int i = 0; i < 32; i++) assert_true(fabs(theirs[i] - plain[i] / sqrt(squares)) < 1e-6);
     program_succeeds(*state, "sed -i s/Normalize/Dense/g st/modules.json");
-    program_refuses(*state, ERROR_FORMAT, "models.Dense is not done here",
+    program_refuses(*state, ERROR_FORMAT, "models.Dense is not supported",
                     "infer --model=st --device=cpu --embed=l.txt --output=e.safetensors");
 }
 

@@ -29,7 +29,7 @@ static void shows_both_forms(void **state) {
     expect_ok(picture_write(from, to));
     expect_ok(file_read(to, 1 << 20, &text, &length));
     expect_part(text, "One training step of small &amp; &lt;fast>, naive and fused");
-    expect_part(text, "a GPU, &lt;bf16, 4 × 64 tokens; medians of 10 rounds");
+    expect_part(text, "a GPU, &lt;bf16, 4 × 64 tokens; medians of 10 alternating rounds");
     expect_part(text, ">norm1 <tspan class=\"soft\">forward</tspan>");
     expect_part(
         text, "class=\"naive\" x=\"220\" y=\"74\" width=\"500.0\""); // the whole step has a scale of its own

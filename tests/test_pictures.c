@@ -177,7 +177,7 @@ static void broken_pictures(void **state) {
         write_text_file(inside(*state, name), "no picture");
     }
     loader = open_loader(&options, &pictures);
-    expect_error(loader_next(loader, &batch), ERROR_FORMAT, "passes over no more");
+    expect_error(loader_next(loader, &batch), ERROR_FORMAT, "skips no more");
     loader_close(loader);
     assert_int_equal(broken_count(broken), COUNT);
     broken_close(broken);

@@ -12,7 +12,7 @@
 /* Without --steps a run ends with its profile. */
 static void test_profile_ends(void **state) {
     const Ran *ran = program_succeeds(*state, PROFILED "--profile=1,0,0,2,1 --skip-benchmark 2>&1");
-    expect_text(ran->output, "the run ends with its profile, after 3 steps; --steps=N trains on\n");
+    expect_text(ran->output, "the run ends with its profile, after 3 steps; --steps=N continues training\n");
     expect_text(ran->output, "done: median of the last ");
 }
 
@@ -56,7 +56,7 @@ static void test_timers(void **state) {
 static void test_nothing_timed(void **state) {
     const Ran *ran =
         program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,3,1 --profile-latency --report=tables");
-    expect_text(ran->output, "3 steps with tracing on: the run or the next window left none to time");
+    expect_text(ran->output, "3 steps with tracing on: no steps were left to time");
     expect_text(ran->output, "no step was left to be measured with tracing off");
     expect_text(ran->output, "there are no queues on the CPU, so no latencies");
     assert_null(strstr(ran->output, "reader ratio"));

@@ -193,7 +193,7 @@ static void test_bad_checkpoint(void **state) {
     expect_damaged(folder, "model.safetensors", "truncate -s -100 model.safetensors", load);
     expect_damaged(folder, "model.safetensors", "truncate -s 5 model.safetensors", load);
     expect_damaged(folder, "model.safetensors", "echo more >>model.safetensors", load);
-    expect_damaged(folder, "the header does not have the digest",
+    expect_damaged(folder, "the header does not match its digest",
                    "sed -i 's/wpe.weight/wpe.height/' model.safetensors", load);
     /* The weights are looked at before memory is planned, of which there would not be enough. */
     expect_damaged(folder, "lack 'transformer.h.2.ln_1.weight'",

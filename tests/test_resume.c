@@ -133,10 +133,10 @@ static void test_resume_damaged(void **state) {
     expect_same_file(folder, "flipped/step-00000006/model.safetensors",
                      "once/step-00000006/model.safetensors");
     program_refuses(
-        folder, ERROR_FORMAT, "does not have the digest that the file says",
+        folder, ERROR_FORMAT, "does not match its digest",
         "printf x | dd of=once/step-00000006/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.txt; " RESUME
         "=once/step-00000006 -q");
-    program_refuses(folder, ERROR_FORMAT, "does not have the digest that the file says",
+    program_refuses(folder, ERROR_FORMAT, "does not match its digest",
                     "infer --model=once --device=cpu --prompt=x");
     program_succeeds(folder,
                      "rm once/step-00000006/training_state.safetensors once/step-00000004/config.json");
@@ -267,7 +267,7 @@ static void expect_saves(const char *folder, int number) {
     const Ran *ran = program_end(folder, program);
     assert_int_equal(ran->code, 0);
     expect_text(ran->output, "interrupted: median of");
-    expect_text(ran->output, "go on with: train --resume --out=halted\n");
+    expect_text(ran->output, "continue with: train --resume --out=halted\n");
     json_t *events = log_read(folder, "halted.jsonl", false);
     int64_t step = log_step(log_last(events, "step"));
     assert_int_equal(log_step(log_last(events, "save")), step);
@@ -295,7 +295,7 @@ static void test_interrupted_without_a_folder(void **state) {
     pid_t program = program_start(folder, "train " ENDLESS "--steps=1000000 --log=lost.jsonl");
     log_wait(folder, "lost.jsonl", program, "step", 1);
     assert_int_equal(kill(program, SIGINT), 0);
-    expect_text(program_end(folder, program)->output, "nothing was saved: --out=FOLDER does that\n");
+    expect_text(program_end(folder, program)->output, "nothing was saved; --out=FOLDER saves checkpoints\n");
 }
 
 /* A second run leaves the first one's folder alone, whatever it finds there. */

@@ -125,7 +125,7 @@ typedef struct {
 
 static Status add_file(const char *path, bool second, DiffFiles *files) {
     if (files->counts[second] == DIFF_RUNS_MOST)
-        return fail(ERROR_USAGE, "diff takes at most %d runs a side", DIFF_RUNS_MOST);
+        return fail(ERROR_USAGE, "diff takes at most %d runs per side", DIFF_RUNS_MOST);
     files->paths[second][files->counts[second]++] = path;
     return OK;
 }
@@ -146,7 +146,7 @@ static Status read_diff(int argc, char **argv, DiffFiles *files, DiffLimit *limi
         }
         if (!versus && files->counts[1])
             return fail(ERROR_USAGE,
-                        "diff compares two files; %s is a third. Several runs a side: A1 A2 vs B1 B2",
+                        "diff compares two files; %s is a third. Several runs per side: A1 A2 vs B1 B2",
                         argv[i]);
         TRY(add_file(argv[i], second, files));
         second |= !versus;
@@ -261,7 +261,7 @@ static Status picture(int argc, char **argv) {
 static Status anatomy(int argc, char **argv) {
     if (argc > 1) return fail(ERROR_USAGE, "anatomy takes one name: anatomy [NAME]");
     if (!anatomy_print(argc ? argv[0] : "", stdout))
-        return fail(ERROR_USAGE, "no CUDA kernel and no file of one is called '%s'; all: profile anatomy",
+        return fail(ERROR_USAGE, "no CUDA kernel or kernel file is named '%s'; profile anatomy lists all",
                     argv[0]);
     return OK;
 }
@@ -269,7 +269,7 @@ static Status anatomy(int argc, char **argv) {
 static Status run(const char *called, int argc, char **argv, int *code) {
     static const char *const commands =
         "diff, check, page, trace, tables, questions, report, picture, anatomy and schema";
-    if (argc < 2) return fail(ERROR_USAGE, "a command is needed; there are %s, and --help", commands);
+    if (argc < 2) return fail(ERROR_USAGE, "a command is needed: %s, or --help", commands);
     const char *verb = argv[1];
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0) {
         print_help(called);
@@ -295,7 +295,7 @@ static Status run(const char *called, int argc, char **argv, int *code) {
         fields_describe(bundle_fields, stdout);
         return OK;
     }
-    return fail(ERROR_USAGE, "there is no command '%s'; there are %s, and --help", verb, commands);
+    return fail(ERROR_USAGE, "there is no command '%s'; the commands are %s, and --help", verb, commands);
 }
 
 int main(int argc, char **argv) {

@@ -290,7 +290,7 @@ static Status decode_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const Decode *d = static_cast<const Decode *>(contract);
     if (!decode::fits(ctx, d))
         return fail(ERROR_INTERNAL,
-                    "decode: no kernel serves these sizes or addresses; see decode_cuda_serves()");
+                    "decode: no kernel supports these sizes or addresses; see decode_cuda_serves()");
     return d->norm_kind == NORM_RMS ? decode::forward_rows<T>(ctx, d) : decode::forward<T>(ctx, d);
 }
 SLOT(DECODE, FORWARD, CUDA, FUSED, F32, decode_forward_cuda_fused<float>);

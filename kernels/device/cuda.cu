@@ -38,8 +38,8 @@ static Status cuda_allocate(Device *device, size_t bytes, void **memory) {
     cudaError_t error = cudaMalloc(memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        return fail(ERROR_MEMORY, "%s: no room for %.2f GiB; use a smaller batch or model", device->name,
-                    (double)bytes / (1 << 30));
+        return fail(ERROR_MEMORY, "%s: not enough memory for %.2f GiB; use a smaller batch or model",
+                    device->name, (double)bytes / (1 << 30));
     }
     return cuda_status(error, "cudaMalloc");
 }
@@ -55,7 +55,8 @@ static Status cuda_pinned(Device *device, size_t bytes, void **memory) {
     cudaError_t error = cudaMallocHost(memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        return fail(ERROR_MEMORY, "no room for %.2f GiB of pinned host memory", (double)bytes / (1 << 30));
+        return fail(ERROR_MEMORY, "not enough memory for %.2f GiB of pinned host memory",
+                    (double)bytes / (1 << 30));
     }
     return cuda_status(error, "cudaMallocHost");
 }

@@ -13,7 +13,7 @@ Status device_open(const char *choice, int threads, Device **device) {
         return device_open_cpu(threads, device);
     }
     if (strncmp(choice, "cuda", 4) != 0 || (choice[4] != '\0' && choice[4] != ':'))
-        return fail(ERROR_USAGE, "--device=%s: there is cpu, cuda, cuda:N and auto", choice);
+        return fail(ERROR_USAGE, "--device=%s: expected auto, cpu, cuda or cuda:N", choice);
     int index = 0;
     if (choice[4] == ':') {
         char *end;

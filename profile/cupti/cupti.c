@@ -187,7 +187,7 @@ static Status load(Opened *c) {
     if (!c->library)
         return fail(
             ERROR_DEVICE,
-            "libcupti.so.%d is not here (it comes with the CUDA toolkit; LD_LIBRARY_PATH may name its "
+            "libcupti.so.%d was not found (it comes with the CUDA toolkit; LD_LIBRARY_PATH may name its "
             "folder)",
             API_MAJOR);
 #define FIND(name)                                                                                           \

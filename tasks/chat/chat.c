@@ -127,7 +127,7 @@ static int64_t same_beginning(const JinjaOutput *a, const JinjaOutput *b) {
 }
 
 static Status not_printed(void) {
-    return fail(ERROR_FORMAT, "the chat template does not print a message once, as it is");
+    return fail(ERROR_FORMAT, "the chat template does not print a message exactly once and unchanged");
 }
 
 /* Finds the start of the last message's content in the rendering, by a sentinel in its place. */

@@ -25,9 +25,10 @@ static Status find_token(const Answers *a, int64_t offset, int64_t *token) {
 }
 
 static Status not_told(int64_t message) {
-    return fail(ERROR_FORMAT,
-                "message %lld: where the answer stands cannot be told from what the chat template prints",
-                (long long)message + 1);
+    return fail(
+        ERROR_FORMAT,
+        "message %lld: the position of the answer cannot be determined from the chat template's output",
+        (long long)message + 1);
 }
 
 /* ---- where an answer stands ---- */
@@ -120,7 +121,7 @@ static Status mark_answer(const Answers *a, int64_t from, int64_t to) {
 static Status mark_answers(const Answers *a) {
     if (!a->chat->ends)
         return fail(ERROR_FORMAT,
-                    "the chat template ends an answer with no token, so that nobody could learn to end one");
+                    "the chat template ends an answer without a token, so a model cannot learn to end one");
     for (int64_t i = 0; i < a->count; i++) {
         int64_t from, to;
         if (a->messages[i].role != ROLE_ASSISTANT) continue;
@@ -133,7 +134,8 @@ static Status mark_answers(const Answers *a) {
 /* Marks the template's own spans, including tokens that begin or end within them. */
 static Status mark_spans(const Answers *a) {
     if (a->text.hidden)
-        return fail(ERROR_FORMAT, "the chat template has {%% generation %%} where its place cannot be told");
+        return fail(ERROR_FORMAT,
+                    "the chat template has {%% generation %%} where its position cannot be determined");
     for (int64_t i = 0; i < a->text.spans_count; i++) {
         int64_t from = a->text.spans[i][0], last = a->text.spans[i][1] - 1, token, end;
         if (last < from) continue;

@@ -68,9 +68,10 @@ static void say_unknown(Job *job, const json_t *object) {
         char name[64];
         snprintf(name, sizeof name, "%s", key);
         utf8_tame(name, (int64_t)strlen(name), false);
-        fprintf(stderr,
-                "(\"prompt\" and \"messages\" are read of a line; others, as \"%s\", are passed over)\n",
-                name);
+        fprintf(
+            stderr,
+            "(\"prompt\" and \"messages\" are read from a line; other keys, such as \"%s\", are ignored)\n",
+            name);
         job->said = true;
     }
 }

@@ -26,7 +26,7 @@ Status masked_needs_head(const Session *session, const InferOptions *o, const ch
     if (session->config.head_transform) return OK;
     return fail(ERROR_USAGE,
                 "--%s needs a head for masked tokens, and the model in %s has none: --embed needs none, "
-                "training with --new-head draws one",
+                "training with --new-head adds one",
                 asker, o->model);
 }
 

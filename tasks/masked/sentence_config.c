@@ -37,11 +37,11 @@ static Status read_pooling(const char *folder, const char *path, SentenceConfig 
     config->pooling = first ? POOLING_FIRST : POOLING_MEAN;
     if (first == mean)
         status = fail(ERROR_FORMAT,
-                      "%s/%s/config.json: only pooling by the first token or by the mean is done here",
+                      "%s/%s/config.json: only pooling by the first token or by the mean is supported",
                       folder, path);
     for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++)
         if (flag(root, others[i]))
-            status = fail(ERROR_FORMAT, "%s/%s/config.json: %s is not done here", folder, path, others[i]);
+            status = fail(ERROR_FORMAT, "%s/%s/config.json: %s is not supported", folder, path, others[i]);
     json_decref(root);
     return status;
 }
@@ -61,7 +61,7 @@ static Status read_modules(const char *folder, const json_t *modules, SentenceCo
         else if (ends(type, ".Pooling"))
             TRY(read_pooling(folder, path ? path : "", config));
         else if (!ends(type, ".Transformer"))
-            return fail(ERROR_FORMAT, "%s/modules.json: the module %.80s is not done here", folder,
+            return fail(ERROR_FORMAT, "%s/modules.json: the module %.80s is not supported", folder,
                         type ? type : "?");
     }
     return OK;

@@ -35,7 +35,7 @@ static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Fee
     (void)set;
     (void)feed;
     if (session->config.head_transform || *o->resume) return OK;
-    return fail(ERROR_USAGE, "the model in %s has no head for masked tokens; --new-head draws one", o->model);
+    return fail(ERROR_USAGE, "the model in %s has no head for masked tokens; --new-head adds one", o->model);
 }
 
 static Status logits(Session *session, const InferOptions *o, const OptionSet *set) {

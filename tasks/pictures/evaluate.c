@@ -34,7 +34,7 @@ static void tell_names(const Job *job) {
     for (int64_t i = 0; i < images_classes(job->source) && job->names->count; i++) {
         const char *name = images_class_name(job->source, i), *own = labels_name(job->names, i, text);
         if (strcmp(name, own) == 0) continue;
-        fprintf(stderr, "infer: classes are taken by their order: \"%s\" of --eval is the model's \"%s\"\n",
+        fprintf(stderr, "infer: classes are matched by their order: \"%s\" of --eval is the model's \"%s\"\n",
                 name, own);
         return;
     }

@@ -107,7 +107,7 @@ static Status make_row(const Pictures *p, int64_t position, uint8_t *out, int32_
         pass_over(o->broken, picture, status);
         if (o->once) return OK;
     }
-    return fail(ERROR_FORMAT, "%d pictures after one another are broken; --skip-broken passes over no more",
+    return fail(ERROR_FORMAT, "%d consecutive pictures are broken; --skip-broken skips no more",
                 BROKEN_IN_A_ROW);
 }
 

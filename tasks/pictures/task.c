@@ -110,8 +110,8 @@ static void tell_names(const ImageSource *train, const Labels *labels) {
         const char *name = images_class_name(train, i), *own = labels_name(labels, i, text);
         if (i >= labels->count || strcmp(name, own) == 0) continue;
         fprintf(stderr,
-                "train: classes are taken by their order: \"%s\" of --data is the model's \"%s\"; "
-                "--new-head draws a head with the data's names\n",
+                "train: classes are matched by their order: \"%s\" of --data is the model's \"%s\"; "
+                "--new-head adds a head with the data's names\n",
                 name, own);
         return;
     }
@@ -136,7 +136,7 @@ static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Fee
     if (classes > c->vocab)
         return fail(ERROR_USAGE,
                     "--data has %" PRId64 " classes, but the model tells only %" PRId64
-                    " apart; --new-head draws a head for them",
+                    " apart; --new-head adds a head for them",
                     classes, c->vocab);
     if (!o->quiet) tell_names(train, &session->labels);
     const Source *val = feed->val_source;

@@ -200,7 +200,7 @@ Status jinja_iterate(JinjaRun *run, JinjaValue value, JinjaList *items) {
         *items = *value.list;
         if (value.kind == VALUE_GENERATOR) value.list->count = 0;
     } else {
-        return jinja_error(run, "a %s cannot be gone through", jinja_kind_name(value.kind));
+        return jinja_error(run, "a %s cannot be iterated", jinja_kind_name(value.kind));
     }
     return OK;
 }

@@ -43,7 +43,7 @@ static Status assign_member(JinjaRun *run, JinjaScope *scope, const JinjaNode *t
     TRY(jinja_evaluate(run, scope, target->first, &whole));
     run->line = target->line;
     if (whole.kind != VALUE_NAMESPACE || target->name[0] == '_')
-        return jinja_error(run, "%.40s can be set of a namespace alone", target->name);
+        return jinja_error(run, "%.40s can only be set on a namespace", target->name);
     jinja_put(&run->pool, whole.dict, jinja_word(target->name), value);
     return OK;
 }

@@ -187,7 +187,8 @@ static Status filter_round(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
     bool common = a->values[2].kind == VALUE_MISSING || jinja_is(a->values[2], "common");
     if (a->values[1].kind != VALUE_MISSING && !jinja_whole(a->values[1], &places)) places = -1;
     if (!jinja_number(a->values[0], &real)) return no_number(run, a->values[0]);
-    if (!common || places < 0 || places > 15) return jinja_error(run, "this way to round is not supported");
+    if (!common || places < 0 || places > 15)
+        return jinja_error(run, "this rounding method is not supported");
     *result = a->values[0];
     if (jinja_whole(a->values[0], &whole)) {
         *result = jinja_int(whole);
@@ -227,7 +228,7 @@ static Status filter_first(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
 /* Checks for an argument of reversed(). */
 static Status want_reversible(JinjaRun *run, JinjaValue value) {
     if (value.kind != VALUE_GENERATOR) return OK;
-    return jinja_error(run, "a generator has no end to begin at");
+    return jinja_error(run, "a generator cannot be reversed");
 }
 
 static Status filter_last(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
@@ -269,7 +270,7 @@ static Status generator(JinjaRun *run, const JinjaArguments *a, JinjaValue *resu
 Status jinja_resolve(JinjaRun *run, JinjaList *list) {
     JinjaPending *pending = list->pending;
     JinjaList items;
-    if (list->broken) return jinja_error(run, "to go on with a generator is not supported");
+    if (list->broken) return jinja_error(run, "continuing a generator is not supported");
     if (!pending) return OK;
     list->pending = NULL;
     if (!jinja_true(pending->source)) return OK; // none counts as an empty list

@@ -9,7 +9,7 @@
 static Status want(JinjaRun *run, JinjaValue value, bool none) {
     if (value.kind == VALUE_STRING || (none && value.kind <= VALUE_NONE && value.kind != VALUE_UNDEFINED))
         return OK;
-    return jinja_error(run, "a %s stands where a str must", jinja_kind_name(value.kind));
+    return jinja_error(run, "a %s is used where a str is required", jinja_kind_name(value.kind));
 }
 
 /* ---- strings ---- */

@@ -8,7 +8,7 @@
 static Status no_operation(const JinjaRun *run, JinjaValue a, JinjaValue b) {
     const JinjaValue *undefined = a.kind == VALUE_UNDEFINED ? &a : b.kind == VALUE_UNDEFINED ? &b : NULL;
     if (undefined) return jinja_error(run, "%.60s is undefined", undefined->bytes);
-    return jinja_error(run, "a %s and a %s do not go together here", jinja_kind_name(a.kind),
+    return jinja_error(run, "this operator does not take a %s and a %s", jinja_kind_name(a.kind),
                        jinja_kind_name(b.kind));
 }
 

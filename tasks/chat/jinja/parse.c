@@ -39,7 +39,7 @@ Status jinja_unexpected(const JinjaTokens *t) {
     const char *what = token->kind == TOKEN_NAME   ? token->name
                        : token->kind == TOKEN_SIGN ? sign
                                                    : kinds[token->kind];
-    return fail(ERROR_FORMAT, "line %d: %.40s stands where the template cannot have it", token->line, what);
+    return fail(ERROR_FORMAT, "line %d: unexpected %.40s", token->line, what);
 }
 
 static Status expect(JinjaTokens *t, JinjaTokenKind kind) {

@@ -159,7 +159,7 @@ static Status read_sign(Lexer *l) {
             return OK;
         }
     if (!c || !strchr("+-/*%~[](){}><=.:|,;", c))
-        return fail(ERROR_FORMAT, "line %d: a character stands where none of its kind can", l->line);
+        return fail(ERROR_FORMAT, "line %d: unexpected character", l->line);
     static const char opening[] = "([{", closing[] = ")]}";
     const char *opens = strchr(opening, c), *closes = strchr(closing, c);
     if (opens && l->opened == (int)sizeof l->open)

@@ -215,7 +215,7 @@ static Status check_rest(const Walk *w) {
         if (jpeg && w->length - i > 2 && memcmp(w->bytes + i, "\xFF\xD8\xFF", 3) == 0) return OK;
         if (w->bytes[i] != 0 && !is_space(w->bytes[i]))
             return fail(ERROR_FORMAT,
-                        "%s: behind the picture, from byte %lld on, the file holds something else", w->name,
+                        "%s: after the picture, from byte %lld on, the file contains something else", w->name,
                         (long long)i);
     }
     return OK;
