@@ -1,6 +1,6 @@
-/* driver: a library to be put before a program (LD_PRELOAD) that makes calls of CUDA's driver fail. Whoever calls the
- * driver, CUDA's runtime and its libraries too, has found its functions by dlsym() or cuGetProcAddress(): both are
- * answered with a detour for each function. For x86-64 and glibc.
+/* driver: a library to be put before a program (LD_PRELOAD) that makes calls of CUDA's driver fail. Whoever
+ * calls the driver, CUDA's runtime and its libraries too, has found its functions by dlsym() or
+ * cuGetProcAddress(): both are answered with a detour for each function. For x86-64 and glibc.
  *
  * ATTACK="MODE K FILE" says what is done. Calls are counted from 1:
  *   count   nothing fails
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum { DETOURS = 2048, CODE_BYTES = 32 };
-enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700, UNKNOWN = 999 }; // CUresult
+enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700, UNKNOWN = 999 }; // values of CUresult
 
 typedef struct {
     atomic_long calls, unused[2]; // so far
@@ -44,7 +44,7 @@ static long at = LONG_MAX;
 __attribute__((visibility("hidden"))) Function *detour_real[DETOURS];
 __attribute__((visibility("hidden"))) long detour_error(long number);
 static char detour_names[DETOURS][64];
-static bool asks[DETOURS]; // something of the device
+static bool asks[DETOURS]; // whether the call concerns the device
 static int detours;
 static char *code; // CODE_BYTES for each
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -59,7 +59,8 @@ long detour_error(long number) {
     return error;
 }
 
-/* With its number in rax: keeps all that a call takes, and goes on to the function unless it is to fail. */
+/* Saves all argument registers, with the call's number in rax, and continues to the function unless it must
+ * fail. */
 void detour_common(void) __attribute__((visibility("hidden")));
 __asm__(".text\ndetour_common:\n"
         "push %rdi\n push %rsi\n push %rdx\n push %rcx\n push %r8\n push %r9\n push %rax\n"
@@ -110,7 +111,7 @@ static void *detour(const char *name, void *real) {
 
 /* ---- where functions are found ---- */
 
-/* Both versions: the first has no `about`, and leaves it alone. */
+/* Both versions: the first has no `about`, and ignores it. */
 typedef int GetAddress(const char *name, void **function, int version, unsigned long flags, void *about);
 static GetAddress *get_address;
 

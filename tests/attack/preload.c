@@ -1,6 +1,7 @@
-/* preload: a library to be put before a program (LD_PRELOAD) that makes one of its allocations or system calls fail,
- * kills it at one, or records what it does to files. System calls are caught by a seccomp filter that sends them to a
- * handler in the same process, so that those that libc makes for itself are caught as well. For x86-64 and glibc.
+/* preload: a library to be put before a program (LD_PRELOAD) that makes one of its allocations or system
+ * calls fail, kills it at one, or records what it does to files. System calls are caught by a seccomp filter
+ * that sends them to a handler in the same process, so that those that libc makes for itself are caught as
+ * well. For x86-64 and glibc.
  *
  * ATTACK="MODE K FILE" says what is done. Everything is counted from 1, from main() on:
  *   count       nothing fails
@@ -41,7 +42,7 @@ typedef struct {
     atomic_long allocations, calls, changes; // so far
     long failed;                             // the number of the system call that failed or was not made
     char what[PATH_MAX];                     // its file
-    bool by_onednn;                          // whether oneDNN had asked for what failed
+    bool by_onednn;                          // whether oneDNN had requested what failed
 } Report;
 
 static const char *mode = ""; // until main() begins
@@ -53,7 +54,7 @@ static bool is_mode(const char *name) {
     return strcmp(mode, name) == 0;
 }
 
-/* Whether oneDNN is among those who wait for what now fails. */
+/* Whether oneDNN is among the callers of what now fails. */
 static bool onednn_asks(void) {
     enum { FRAMES = 64 };
     void *frames[FRAMES];
@@ -104,12 +105,13 @@ int posix_memalign(void **pointer, size_t alignment, size_t bytes) {
 
 /* ---- which system calls ---- */
 
-/* What a call works on, by its arguments: a path, a descriptor and a path below it, a descriptor, memory. */
+/* What a call operates on, by its arguments: a path, a descriptor and a path below it, a descriptor,
+ * memory. */
 typedef enum { NOT_CAUGHT, PATH, AT, DESCRIPTOR, MEMORY } Place;
 
 typedef struct {
     Place place;
-    bool changes; // a file or a folder; an openat does by its flags
+    bool changes; // changes a file or a folder; for openat the flags decide
 } Kind;
 
 #define CALL(NAME, ...) [SYS_##NAME] = {__VA_ARGS__}
@@ -162,7 +164,7 @@ typedef struct {
     long number, a[6];
 } Call;
 
-/* Makes a system call from the one place that the filter lets pass. */
+/* Makes a system call from the only place that the filter lets pass. */
 long attack_raw(long number, long a, long b, long c, long d, long e, long f);
 extern const char attack_raw_return[];
 __asm__(".text\n.globl attack_raw\nattack_raw:\n"
@@ -181,7 +183,7 @@ static bool changes(const Call *c) {
 
 /* ---- paths ---- */
 
-/* What a descriptor leads to; empty where that cannot be said. */
+/* The path of a descriptor; empty if it cannot be found. */
 static void descriptor_path(long descriptor, char path[PATH_MAX]) {
     char link[40];
     snprintf(link, sizeof link, "/proc/self/fd/%ld", descriptor);
@@ -221,8 +223,8 @@ static void call_target(const Call *c, char path[PATH_MAX]) {
 
 /* ---- what is done with a call ---- */
 
-/* number, offset or flags, lengths of path, target and data, as 5 x int64; then these. Where a file is truncated
- * when it is opened, its number is that of ftruncate, behind the record of its opening. */
+/* number, offset or flags, lengths of path, target and data, as 5 x int64; then these. Where a file is
+ * truncated when it is opened, its number is that of ftruncate, behind the record of its opening. */
 static void append_record(long number, int64_t offset, const char *path, const char *target, const void *data,
                           size_t bytes) {
     int64_t head[5] = {number, offset, (int64_t)strlen(path), (int64_t)strlen(target), (int64_t)bytes};
@@ -291,7 +293,7 @@ static void on_call(int signal_number, siginfo_t *about, void *context) {
     errno = before;
 }
 
-/* Nobody may block the filter's signal: the kernel would kill the process at its next call. */
+/* No one may block the filter's signal: the kernel would kill the process at its next call. */
 int pthread_sigmask(int how, const sigset_t *set, sigset_t *before) {
     sigset_t kept;
     if (set) kept = *set;
@@ -345,7 +347,7 @@ static void begin(void) {
         if (report == MAP_FAILED) abort();
         report->failed = -1;
     }
-    (void)onednn_asks(); // the first look at the stack loads a library
+    (void)onednn_asks(); // the first stack trace loads a library
     catch_calls();
     mode = name;
 }
@@ -358,7 +360,7 @@ static int attacked_main(int count, char **arguments, char **environment) {
     return program_main(count, arguments, environment);
 }
 
-/* What _start calls. */
+/* Called by _start. */
 int __libc_start_main(Main *main, int count, char **arguments, void (*init)(void), void (*fini)(void),
                       void (*exit_dynamic)(void), void *stack_end);
 int __libc_start_main(Main *main, int count, char **arguments, void (*init)(void), void (*fini)(void),

@@ -1,6 +1,6 @@
-/* attention: times bf16 attention on the GPU at one shape, forward and backward, from and to packed projections,
- * as a training step runs it. Usage: attention BATCH HEADS SEQ SIZE REPEATS [full]; causal, unless full; prints
- * one JSON line. A part of `make bench`. */
+/* attention: times bf16 attention on the GPU at one shape, forward and backward, from and to packed
+ * projections, as a training step runs it. Usage: attention BATCH HEADS SEQ SIZE REPEATS [full]; causal,
+ * unless full; prints one JSON line. A part of `make bench`. */
 #include "base/bfloat16.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -48,7 +48,7 @@ static Status run(Ctx *ctx, void *program) {
     return attention_backward(ctx, &b->backward);
 }
 
-/* Standard normal numbers; zeros would run faster than data does. */
+/* Standard normal numbers; a GPU would run faster on zeros. */
 static Status fill(Ctx *ctx, Tensor t, uint64_t stream) {
     int64_t count = tensor_count(t);
     float *normal = memory_array((size_t)count, sizeof *normal);
@@ -62,7 +62,7 @@ static Status fill(Ctx *ctx, Tensor t, uint64_t stream) {
     return status;
 }
 
-/* Like a captured step, runs follow each other with nothing waited for between them. */
+/* Like captured steps, runs follow each other without waiting. */
 static Status time_pass(Ctx *ctx, Bench *b, Pass pass, Event **events) {
     Device *device = ctx->device;
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);

@@ -11,7 +11,7 @@
 
 enum { COUNT = 1 << 20, REPEATS = 15 };
 
-/* y = 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), as eager code spells it. */
+/* y = 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), as eager code computes it. */
 static void by_primitives(const float *z, int64_t n, float *a, float *y) {
 #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) a[i] = z[i] * z[i] * z[i];
@@ -69,7 +69,7 @@ int main(void) {
     bool done = gelu_cuda && gelu_cuda(&times);
     if (!done && !run_on_cpu(&times)) return 1;
     double bytes = 4.0 * (double)times.count;
-    /* Of the eight primitives two read two tensors. */
+    /* Two of the eight primitives read two tensors. */
     printf("{\"count\": %lld, \"forms\": [{\"form\": \"primitives\", \"ms\": %.6f, \"launches\": 8, "
            "\"bytes\": %.0f}, "
            "{\"form\": \"one kernel\", \"ms\": %.6f, \"launches\": 1, \"bytes\": %.0f}]}\n",

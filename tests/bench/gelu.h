@@ -1,4 +1,4 @@
-/* What the two halves of the GELU bench share. */
+/* gelu: shared by the two halves of the GELU benchmark. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@ typedef struct {
     double primitives, one; // ms
 } GeluTimes;
 
-/* On the first GPU; false where there is none. NULL in a build without CUDA. */
+/* Runs on the first GPU; false if there is none. NULL in a build without CUDA. */
 bool gelu_cuda(GeluTimes *times) __attribute__((weak));
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* The same on a GPU: eight kernels, and one. */
+/* The GELU benchmark on a GPU: eight kernels, and one. */
 #include "tests/bench/gelu.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ __device__ float value(float a, float b) {
     return 0;
 }
 
-/* Four elements, 16 bytes, a thread: as eager frameworks do. */
+/* Four elements, 16 bytes, per thread: as in eager frameworks. */
 template <Primitive primitive>
 __global__ void pass(const float4 *x, const float4 *other, float4 *y) {
     const int i = int(blockIdx.x * THREADS + threadIdx.x);
@@ -76,7 +76,7 @@ bool gelu_cuda(GeluTimes *times) {
         if (cudaEventSynchronize(events[2]) != cudaSuccess) return false;
         cudaEventElapsedTime(&first, events[0], events[1]);
         cudaEventElapsedTime(&second, events[1], events[2]);
-        if (r < 3) continue; // the first are slow
+        if (r < 3) continue; // the first runs are slow
         ms[0].push_back(first);
         ms[1].push_back(second);
     }

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Of this thread: what other programs do to the machine does not count. */
+/* CPU time of this thread, unaffected by other programs. */
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -58,7 +58,7 @@ static Status process(const ImageProcessor *processor, const char *out, int coun
 
 enum { TEXTURE = 24, GRAIN = 16 };
 
-/* A texture of the class, one of the picture's own, and grain, which is what fills a camera's files. */
+/* A texture of the class, another of the picture, and grain, which fills a camera's files. */
 static Status draw(const char *folder, int64_t label, int64_t number, int64_t width, int64_t height) {
     uint8_t texture[TEXTURE * TEXTURE * IMAGE_CHANNELS];
     int64_t bytes = width * height * IMAGE_CHANNELS;

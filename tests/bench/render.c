@@ -1,5 +1,5 @@
-/* render: chat templates run, for tests/peers/templates.py. Each line is {"template", "variables", "now"}, the last a
- * local time in seconds since 1970; the answer is {"text", "spans"} or {"error"}, a line each. */
+/* render: runs chat templates, for tests/peers/templates.py. Each line is {"template", "variables", "now"},
+ * the last a local time in seconds since 1970; each answer is a line, {"text", "spans"} or {"error"}. */
 #include "tasks/chat/jinja/jinja.h"
 
 #include <jansson.h>

@@ -1,4 +1,4 @@
-/* The program: finds the door by its own name, and hands it each input. */
+/* The fuzzers' program: finds the entry function by the program's name, and calls it with each input. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/files.h"
@@ -42,7 +42,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     exit(ERROR_USAGE);
 }
 
-/* Which of the first descriptors are open, by a single call: what a door opens it closes. */
+/* Which of the first descriptors are open, found by a single call: the entry function must close what it
+ * opens. */
 static void find_open(bool open[DESCRIPTORS]) {
     struct pollfd looks[DESCRIPTORS];
     for (int i = 0; i < DESCRIPTORS; i++) looks[i] = (struct pollfd){.fd = i};
@@ -54,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool before[DESCRIPTORS], after[DESCRIPTORS];
     find_open(before);
     doors[chosen].door(data, size);
-    scratch_clear(); // or libFuzzer would look for a leak
+    scratch_clear(); // otherwise libFuzzer would look for a leak
     find_open(after);
     const bool all_closed = memcmp(before, after, sizeof before) == 0;
     must(all_closed);

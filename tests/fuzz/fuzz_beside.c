@@ -1,5 +1,5 @@
-/* The small files beside a model, from an input of scratch_unpack: names of classes, tokens that end a text,
- * how a sentence's vector is made. */
+/* Fuzzes the small files beside a model, from an input of scratch_unpack: class names, end tokens, sentence
+ * embedding settings. */
 #include "tasks/masked/sentence_config.h"
 #include "data/end_tokens.h"
 #include "data/kept.h"
@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* Refused with a line, for what is malformed, or a folder of that name. */
+/* Whether the file is accepted; otherwise the error must be about malformed content, or a folder of that
+ * name. */
 static bool taken(Status status) {
     bool refused = status != OK;
     if (refused) must_refuse(status, status_code(status) == ERROR_FILE ? ERROR_FILE : ERROR_FORMAT);

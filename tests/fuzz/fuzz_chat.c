@@ -1,5 +1,5 @@
-/* Chat templates from bytes: a template's source, a zero byte, and a message. What can be run ends, within its bounds;
- * and the tokens that it gives a conversation are told apart. */
+/* Fuzzes chat templates: a template's source, a zero byte, and a message. A template that compiles must end
+ * within its bounds, and the tokens it gives a conversation must be attributed. */
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-/* A run's folder from an input of scratch_unpack: the newest checkpoint that is whole, its configuration, its
- * weights and the state of training. What loads is saved and loaded again, the same to the bit. */
+/* Fuzzes a run's folder from an input of scratch_unpack: the newest complete checkpoint, its configuration,
+ * its weights and its training state. What loads is saved and loaded again, bit for bit. */
 #include "base/memory.h"
 #include "model/checkpoint_internal.h"
 #include "model/config.h"
@@ -43,7 +43,7 @@ static bool same(Tensor a, Tensor b) {
     return memcmp(a.data, b.data, tensor_bytes(a)) == 0;
 }
 
-/* The newest of a run's, and whole. */
+/* The newest complete checkpoint must be found. */
 static void expect_newest(const char *run, const char *folder) {
     PathList passed = {0};
     char *latest, *whole;
@@ -54,7 +54,7 @@ static void expect_newest(const char *run, const char *folder) {
     memory_free(whole);
 }
 
-/* What was loaded comes back; and an older one gives way to a newer. */
+/* What was loaded must survive saving; and an older checkpoint makes way for a newer one. */
 static void save_and_load(Model *m, const Config *config, const TrainingState *state) {
     static const char run[] = SCRATCH "/run", first[] = SCRATCH "/run/step-00000007",
                       second[] = SCRATCH "/run/step-00000008";

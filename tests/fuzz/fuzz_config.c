@@ -1,5 +1,4 @@
-/* A config.json from bytes. What is accepted must be a config whose every size can be computed, and come back
- * when it is written and read again. */
+/* Fuzzes config.json. An accepted config must have computable sizes, and survive writing and reading. */
 #include "model/config_file.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* Conversations from JSON lines. The first byte says by which template, and whether they are packed. What
- * opens is in rows that it fits. */
+/* Fuzzes conversations in JSON lines. The first byte selects the template, and whether conversations are
+ * packed. Accepted ones must fit their rows. */
 #include "tasks/chat/conversations.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -27,7 +27,7 @@ static void check_rows(const ConversationSource *source) {
     must(seen == counts.conversations && tokens == counts.tokens && answers == counts.answers);
 }
 
-/* Of an epoch and the beginning of the next. */
+/* Reads one epoch and the beginning of the next. */
 static void read_batches(const ConversationSource *source) {
     const LoaderOptions options = {.batch = BATCH, .seq = SEQ, .shuffle = true};
     Loader *loader;

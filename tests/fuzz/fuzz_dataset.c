@@ -1,7 +1,6 @@
-/* Pictures in files of many, and their lists. The first byte says of which kind: CIFAR-10, CIFAR-100, or the
- * IDX files of the MNIST family; or what a cache has kept of a folder's pictures. Then come two bytes, the
- * length of the file of classes that follows, and then the pictures. What opens has a class and all pixels for
- * each picture. */
+/* Fuzzes files of many pictures, and cached lists. The first byte selects the kind: CIFAR-10, CIFAR-100, IDX
+ * files of the MNIST family, or the cached list of a folder. Then follow two bytes, the length of the file of
+ * classes; that file; and the pictures. Accepted data must have a class and all pixels for each picture. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "tasks/pictures/images/images.h"

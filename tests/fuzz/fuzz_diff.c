@@ -1,11 +1,11 @@
-/* Two bundles and a limit, with zero bytes between: what both readers take can be compared. */
+/* Fuzzes diff with two bundles and a limit, separated by zero bytes: accepted ones must be comparable. */
 #include "base/memory.h"
 #include "report/diff.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
 
-/* The text up to the next zero, and what is behind it. */
+/* The text up to the next zero; the rest follows it. */
 static const uint8_t *part_at(const uint8_t *at, const uint8_t *end, size_t *length) {
     const uint8_t *zero = at < end ? memchr(at, 0, (size_t)(end - at)) : NULL;
     *length = (size_t)((zero ? zero : end) - at);

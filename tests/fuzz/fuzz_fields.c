@@ -1,4 +1,5 @@
-/* JSON objects by a table of fields that has every kind: what is taken is written, and read the same again. */
+/* Fuzzes JSON objects with a table of fields of every kind: accepted ones must survive writing and
+ * reading. */
 #include "base/json_fields.h"
 #include "base/json_read.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,6 @@
-/* The list that is kept of a folder of pictures, behind its first two entries, which are right. All folders have
- * the mtime "D1.000000000 ". Whatever the list says, pictures are in the folder, and each has a class. */
+/* Fuzzes the cached list of a folder of pictures, after its first two entries, which are valid. All folders
+ * have the mtime "D1.000000000 ". Whatever the list says, pictures must be in the folder, and each must have
+ * a class. */
 #define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"

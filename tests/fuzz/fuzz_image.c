@@ -1,6 +1,5 @@
-/* Pictures from bytes: whatever is decoded has the size that its header says, and the same bytes each time;
- * and nothing else happens. A mutated PNG would fail at its checksums: they are made to fit, and it is
- * tried again. */
+/* Fuzzes pictures: a decoded picture must have the size in its header, and the same bytes each time. The
+ * checksums of a mutated PNG are corrected, and it is tried again. */
 #include "base/memory.h"
 #include "tasks/pictures/images/decode.h"
 #include "tests/fuzz/fuzz.h"
@@ -8,9 +7,9 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { PIXELS = 1 << 14 }; // larger ones are only inspected: they are slow, not different
+enum { PIXELS = 1 << 14 }; // larger pictures are only inspected, because they are slow
 
-/* What a decoder leaves unwritten on its stack differs each time, then. */
+/* Makes unwritten stack memory of a decoder differ each time. */
 static void stain_stack(int byte) {
     uint8_t stain[1 << 15];
     memset(stain, byte, sizeof stain);
@@ -39,7 +38,7 @@ static void decode(const uint8_t *data, int64_t size, int64_t channels) {
     status_free(status);
 }
 
-/* Of a PNG's chunks; false for other files. */
+/* Corrects the checksums of a PNG's chunks; false for other files. */
 static bool mend_checksums(uint8_t *data, size_t size) {
     if (size < 8 || memcmp(data, "\x89PNG\r\n\x1A\n", 8) != 0) return false;
     for (size_t at = 8; size - at >= 12;) {

@@ -1,5 +1,5 @@
-/* A model in several files, from an input of scratch_unpack: model.safetensors.index.json and its shards. What
- * opens holds each tensor once, whole. */
+/* Fuzzes a model in several files, from an input of scratch_unpack: model.safetensors.index.json and its
+ * shards. An accepted model must have each tensor once, and whole. */
 #include "data/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,4 @@
-/* What the cache keeps: choices of products, and the peaks of this machine. Nothing in them is believed. */
+/* Fuzzes cached data, which is not trusted: the autotuning cache, and the peaks of this machine. */
 #include "kernels/gemm/choices.h"
 #include "run/peaks.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,6 @@
-/* Long texts for tokenizers, which take a time that follows the text's length. The first byte chooses a fixture's
- * tokenizer, or with 'w' a tokenizer.json up to a zero byte; the rest is repeated until the text is LONG. */
+/* Fuzzes tokenizers with long texts, which must take time proportional to the length. The first byte selects
+ * a fixture's tokenizer, or with 'w' a tokenizer.json up to a zero byte; the rest is repeated up to LONG
+ * bytes. */
 #include "data/tokenizer.h"
 #include "data/tokenizer_load.h"
 #include "tests/fuzz/fuzz.h"
@@ -8,7 +9,7 @@
 #include <time.h>
 
 enum { LONG = 1 << 16 /* bytes */ };
-/* Of a core, under sanitizers: a pattern's first budget of steps, and what each byte may take. */
+/* CPU seconds under sanitizers: for a pattern's first budget of steps, and for each byte. */
 static const double SECONDS = 3, SECONDS_PER_BYTE = 2e-5;
 
 static double core_seconds(void) {
@@ -23,7 +24,7 @@ static void encode_repeated(Tokenizer *tokenizer, const uint8_t *unit, size_t si
     Status status = tokenizer_encode(tokenizer, text, LONG, &list);
     must(core_seconds() - before < SECONDS + SECONDS_PER_BYTE * LONG);
     for (int64_t i = 0; i < list.count; i++) must(list.ids[i] >= 0 && list.ids[i] < tokenizer->vocab);
-    if (status) must_refuse(status, ERROR_FORMAT); // a pattern's budget is over
+    if (status) must_refuse(status, ERROR_FORMAT); // the pattern's budget is used up
     token_list_free(&list);
 }
 

@@ -1,14 +1,13 @@
-/* The options of a run, as they lie beside a checkpoint that may be a stranger's, and as --config. Whatever
- * they say, those beside a checkpoint name nothing that is written to; and what was read is written and read
- * again. */
+/* Fuzzes a run's options, as stored beside an untrusted checkpoint, and as --config. Options beside a
+ * checkpoint must name no output, and accepted options must survive writing and reading. */
 #include "run/train_options.h"
 #include "base/memory.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
 
-/* As one that has read "train" and, where it goes on, --resume; which takes longer than all else here, and is
- * done once. */
+/* The state after reading "train", optionally with --resume; it takes longer than everything else here, and
+ * is created once. */
 static void open_options(bool resumed, TrainOptions *options, OptionSet *set) {
     static char *argv[] = {"train", "--resume=" SCRATCH "/step-00000001", NULL};
     static TrainOptions values[2];

@@ -1,4 +1,5 @@
-/* Sentence pairs from two texts with a zero byte between. What opens has sentences of the sizes that fit. */
+/* Fuzzes sentence pairs from two texts, separated by a zero byte. Accepted sentences must fit the size
+ * limits. */
 #include "base/memory.h"
 #include "tasks/pairs/pairs.h"
 #include "tests/fuzz/fuzz.h"
@@ -7,7 +8,7 @@
 
 enum { SEQ = 12, BATCH = 3 };
 
-/* Of an epoch and the beginning of the next. */
+/* Reads one epoch and the beginning of the next. */
 static void read_batches(const PairSource *pairs) {
     const LoaderOptions options = {.batch = BATCH, .seq = SEQ, .shuffle = true};
     Loader *loader;

@@ -1,5 +1,4 @@
-/* What `profile picture` draws and `profile page` shows of files that others wrote: no text of theirs becomes
- * markup. */
+/* Fuzzes `profile picture` and `profile page` with untrusted files: none of their text may become markup. */
 #define _GNU_SOURCE
 #include "report/page.h"
 #include "report/picture.h"

@@ -1,5 +1,4 @@
-/* A preprocessor_config.json from bytes. What is accepted can be computed with, and comes back as it is when
- * it is written. */
+/* Fuzzes preprocessor_config.json. An accepted one must be usable, and survive writing and reading. */
 #include "base/memory.h"
 #include "tasks/pictures/images/transform.h"
 #include "tests/fuzz/fuzz.h"
@@ -26,7 +25,7 @@ static void compare(const ImageProcessor *p, const ImageProcessor *back) {
         must(back->mean[c] == p->mean[c] && back->deviation[c] == p->deviation[c]);
 }
 
-/* A small picture, where the processor's are not large. */
+/* Processes a small picture, unless the processor's sizes are large. */
 static void process(const ImageProcessor *p) {
     uint8_t pixels[5 * 7 * IMAGE_CHANNELS];
     int64_t width = p->scaled_width ? p->scaled_width : p->scaled_height * 2;

@@ -1,5 +1,4 @@
-/* A safetensors file from bytes. What is accepted must keep the format's promises, and come back the same
- * when it is written and read again. */
+/* Fuzzes safetensors. An accepted file must keep the format's promises, and survive writing and reading. */
 #include "data/safetensors.h"
 
 #include "base/memory.h"
@@ -7,7 +6,7 @@
 
 #include <string.h>
 
-/* Reads what can be read, a few values at a time. Returns the bytes that the tensors cover. */
+/* Reads all values, a few at a time. Returns the bytes that the tensors cover. */
 static int64_t read_all(const Safetensors *file) {
     int64_t covered = 0;
     for (int64_t i = 0; i < safetensors_count(file); i++) {

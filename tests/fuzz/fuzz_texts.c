@@ -1,5 +1,5 @@
-/* Data from an input of scratch_unpack: texts, compressed or not, JSON lines with a text under "text", or
- * token shards. A text is tokenized in memory and into a kept shard, which is read back the same. */
+/* Fuzzes data from an input of scratch_unpack: texts, compressed or not, JSON lines with a text under "text",
+ * or token shards. A text is tokenized in memory and into a cached shard; both must be equal. */
 #include "data/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -34,7 +34,7 @@ static void read_texts(const uint8_t *data, size_t size) {
     scratch_unpack(data, size);
     Status status = open_all(&options, &hash);
     if (!status)
-        for (int times = 0; times < 2; times++) { // made, and found
+        for (int times = 0; times < 2; times++) { // written, then found
             options.cache = SCRATCH "/cache";
             must(!open_all(&options, &again) && hash == again);
         }

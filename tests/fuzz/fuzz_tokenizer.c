@@ -1,6 +1,7 @@
-/* Tokenizer files and texts from bytes. The first byte says what the rest is: 'v' a vocab.json, a zero
- * byte and a merges.txt; 'w' a tokenizer.json; 'p' a WordPiece's vocab.txt; else a text for the fixture's
- * tokenizer. Whatever opens must give ids of its vocabulary, and GPT-2's kind any bytes back. */
+/* Fuzzes tokenizer files and texts. The first byte selects the rest's meaning: 'v' a vocab.json, a zero byte
+ * and a merges.txt; 'w' a tokenizer.json; 'p' a WordPiece's vocab.txt; else a text for the fixture's
+ * tokenizer. Accepted tokenizers must give ids in their vocabulary, and GPT-2's kind must restore any
+ * bytes. */
 #include "data/tokenizer.h"
 
 #include "data/bpe.h"
@@ -10,7 +11,7 @@
 
 #include <string.h>
 
-enum { TEXT_MOST = 1024 }; // bytes; a longer one takes longer, and is no different
+enum { TEXT_MOST = 1024 }; // bytes; longer texts only take longer
 
 static void round_trip(Tokenizer *tokenizer, bool bytes_back, const uint8_t *text, size_t size) {
     if (size > TEXT_MOST) size = TEXT_MOST;

@@ -1,4 +1,4 @@
-/* Token shards from bytes: whatever passes the check can be read to its end. */
+/* Fuzzes token shards: an accepted shard must be readable to its end. */
 #include "data/shard.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* Another rank's trace, as it comes over the wire: one that is whole, in which bytes are changed. An input is a
- * length in two bytes, and then places and values of three bytes each. */
+/* Fuzzes another rank's packed trace: a valid one in which bytes are changed. An input is a length in two
+ * bytes, and then offsets and values of three bytes each. */
 #include "base/memory.h"
 #include "profile/trace_pack.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-/* A tokenizer's whole folder from an input of scratch_unpack: it is opened, saved and opened again, and gives
- * the same ids. Of one that holds a file "text" the tokenizer is trained. */
+/* Fuzzes a tokenizer's folder from an input of scratch_unpack: it is opened, saved and opened again, and must
+ * give the same ids. If there is a file "text", a tokenizer is trained on it. */
 #include "tasks/chat/chat.h"
 #include "data/text_stream.h"
 #include "base/memory.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { TEXT_MOST = 1024 }; // bytes to train on; a longer one takes longer, and is no different
+enum { TEXT_MOST = 1024 }; // bytes to train on; longer texts only take longer
 
 static const char sample[] =
     "Ab \xC3\xA9\xE4\xB8\xAD 12's\n\n  x<s></s> b <s>\xE2\x80\x83</s>_[CLS]\xF0\x9F\x98\x80\xFF.";

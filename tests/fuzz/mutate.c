@@ -1,5 +1,5 @@
-/* Mutations that keep what a reader checks first: of a safetensors file the length of its header, the offsets
- * of its tensors and the digests; of a folder the marks between its files. One in eight keeps nothing. */
+/* Mutations that keep what a reader checks first: for safetensors the length of the header, the offsets of
+ * tensors and the digests; for a folder the marks between its files. One in eight keeps nothing. */
 #define _GNU_SOURCE
 #include "base/memory.h"
 #include "data/digest.h"
@@ -20,7 +20,7 @@ unsigned fuzz_draw(unsigned *seed, unsigned below) {
 
 /* ---- the header's members ---- */
 
-/* The member at a random place; its key is a copy, to be freed. */
+/* The member at a random position; its key is a copy, which the caller frees. */
 static json_t *pick(json_t *object, unsigned *seed, char **key) {
     size_t at = json_object_size(object) ? fuzz_draw(seed, (unsigned)json_object_size(object)) : 0;
     void *member = json_object_iter(object);
@@ -29,7 +29,7 @@ static json_t *pick(json_t *object, unsigned *seed, char **key) {
     return member ? json_object_iter_value(member) : NULL;
 }
 
-/* A text changed by libFuzzer, where that leaves UTF-8; NULL else. */
+/* A text changed by libFuzzer if the result is UTF-8; else NULL. */
 static json_t *changed_text(const char *text) {
     char bytes[TEXT] = "";
     snprintf(bytes, sizeof bytes, "%s", text);
@@ -83,7 +83,7 @@ static void change_header(json_t *header, unsigned *seed) {
 
 /* ---- what must fit ---- */
 
-/* Of an entry as it says, 0 where it says nonsense. */
+/* The bytes of an entry, 0 if they are invalid. */
 static int64_t bytes_of(const json_t *entry) {
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     int64_t bytes = 0;
@@ -98,7 +98,7 @@ static int64_t bytes_of(const json_t *entry) {
     return bytes;
 }
 
-/* One after the other, and now and then one that is wrong. Returns the end of the last. */
+/* Lays out tensors one after another, occasionally with an error. Returns the end of the last. */
 static int64_t lay_out(json_t *header, unsigned *seed) {
     int64_t at = 0;
     const char *key;
@@ -121,7 +121,7 @@ static void set_digits(json_t *notes, const char *key, uint64_t value) {
     json_object_set_new(notes, key, json_string(digits));
 }
 
-/* Those of a file that has any, or is to have them. */
+/* Sets the digests of a file that has any, or gets some. */
 static void set_digests(json_t *header, const uint8_t *data) {
     json_t *notes = json_object_get(header, "__metadata__"), *entry, *copy = json_deep_copy(notes);
     const char *key;
@@ -155,7 +155,7 @@ static void put_length(uint8_t *data, size_t length) {
     for (int i = 0; i < 8; i++) data[i] = (uint8_t)((uint64_t)length >> 8 * i);
 }
 
-/* Changes the header's text as any, and says how long it is. */
+/* Mutates the header as text, and updates its length. */
 static size_t mutate_text(uint8_t *data, size_t size, size_t length, size_t most) {
     size_t rest = size - 8 - length;
     uint8_t *tail = memory_allocate(rest + 1);
@@ -167,7 +167,7 @@ static size_t mutate_text(uint8_t *data, size_t size, size_t length, size_t most
     return 8 + length + rest;
 }
 
-/* Writes header and elements again, where they have room. */
+/* Writes header and elements again if they fit. */
 static size_t write_again(json_t *header, uint8_t *data, size_t size, size_t first, size_t most,
                           unsigned *seed) {
     uint8_t *elements = memory_allocate(HEADER_MOST + 16);
@@ -184,7 +184,7 @@ static size_t write_again(json_t *header, uint8_t *data, size_t size, size_t fir
         memcpy(data + 8 + length, elements, bytes);
         size = 8 + length + bytes;
     } else {
-        size = LLVMFuzzerMutate(data, size, most); /* over what was dumped */
+        size = LLVMFuzzerMutate(data, size, most); /* overwrites what was dumped */
     }
     memory_free(elements);
     return size;

@@ -1,5 +1,5 @@
-/* Mutations of JSON that leave it JSON: a value is taken away, doubled, replaced or changed, wherever it stands.
- * One in two changes bytes, as of any text. */
+/* Mutations of JSON that keep it valid: a value anywhere is removed, duplicated, replaced or changed. Half of
+ * the time bytes are changed, as in any text. */
 #include "base/memory.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -8,7 +8,7 @@
 
 enum { TEXT = 64 };
 
-/* A value that readers may not have thought of. */
+/* A value that readers may not expect. */
 static json_t *odd_value(unsigned *seed) {
     static const char *const values[] = {
         "null", "true",     "0",  "-1", "1",    "3",      "1e308",      "-0.5",
@@ -16,7 +16,7 @@ static json_t *odd_value(unsigned *seed) {
     return json_loads(values[fuzz_draw(seed, sizeof values / sizeof *values)], JSON_DECODE_ANY, NULL);
 }
 
-/* A text changed by libFuzzer, where that leaves UTF-8; NULL else. */
+/* A text changed by libFuzzer if the result is UTF-8; else NULL. */
 static json_t *changed_text(const char *text) {
     uint8_t bytes[TEXT];
     size_t length = strlen(text) < TEXT ? strlen(text) : TEXT;
@@ -24,7 +24,7 @@ static json_t *changed_text(const char *text) {
     return json_stringn((const char *)bytes, LLVMFuzzerMutate(bytes, length, TEXT));
 }
 
-/* What stands in its place; NULL: nothing. */
+/* The replacement of a value; NULL: none. */
 static json_t *changed(const json_t *value, unsigned *seed) {
     unsigned how = fuzz_draw(seed, 4);
     if (how == 0) return NULL;

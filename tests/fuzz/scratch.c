@@ -1,6 +1,6 @@
-/* The folder in memory. The linker hands the calls of base/files.h and directories.h to what is called
- * __wrap_ here (--wrap in the Makefile), which passes on those for other paths. A fuzzer would spend most of
- * its time in the system otherwise. */
+/* The folder in memory. The linker redirects calls of base/files.h and directories.h to __wrap_ functions
+ * (--wrap in the Makefile), which pass calls for other paths on. Otherwise a fuzzer would spend most of its
+ * time in the kernel. */
 #define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"
@@ -19,7 +19,7 @@ enum { FILES = 128, NAME = 96 };
 
 typedef struct {
     char name[NAME];
-    uint8_t *bytes; // as many as there are, and none behind them
+    uint8_t *bytes; // exact size, so that reads beyond it are caught
     size_t size;
 } ScratchFile;
 
@@ -61,7 +61,7 @@ const uint8_t *scratch_get(const char *name, size_t *size) {
     return file ? file->bytes : NULL;
 }
 
-/* Names are the fuzzer's, too; those that would lead elsewhere are none. */
+/* Names come from the fuzzer; those that lead elsewhere are rejected. */
 static bool plain(const char *name) {
     for (const char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("._-/", *c)) return false;
@@ -91,7 +91,7 @@ void scratch_unpack(const uint8_t *data, size_t size) {
     TYPE __wrap_##NAME(__VA_ARGS__);                                                                         \
     TYPE __wrap_##NAME(__VA_ARGS__)
 
-/* The name below the folder, "" for itself; NULL for other paths. "a/../" is gone through. */
+/* The name below the folder, "" for the folder itself; NULL for other paths. "a/../" is resolved. */
 static const char *inside(const char *path) {
     static char name[4 * NAME];
     const size_t length = sizeof SCRATCH - 1;
@@ -174,7 +174,7 @@ WRAP(Status, directory_list, const char *folder, PathList *list) {
     return OK;
 }
 
-/* No pattern matches there: a file's own name is looked for then. */
+/* No pattern matches in the folder, so the file's own name is looked up. */
 WRAP(Status, path_glob, const char *pattern, PathList *list) {
     *list = (PathList){0};
     return inside(pattern) ? OK : __real_path_glob(pattern, list);
@@ -247,13 +247,13 @@ WRAP(Status, file_write, const char *path, const void *data, int64_t bytes) {
     return __wrap_file_writer_close(w);
 }
 
-/* Of nobody else. */
+/* Always succeeds. */
 WRAP(Status, directory_lock, const char *folder, int *lock) {
     *lock = 0;
     return inside(folder) ? OK : __real_directory_lock(folder, lock);
 }
 
-/* A file, or a folder with all below it. */
+/* A file, or a folder with its contents. */
 static bool below(const ScratchFile *file, const char *name) {
     size_t length = strlen(name);
     return strncmp(file->name, name, length) == 0 && (!file->name[length] || file->name[length] == '/');

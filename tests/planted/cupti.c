@@ -21,7 +21,7 @@ typedef struct {
 static struct {
     CUpti_CallbackFunc callback;
     void *user;
-    bool calls, created, cloned; // which callbacks are on
+    bool calls, created, cloned; // which callbacks are enabled
     bool kinds[CUPTI_ACTIVITY_KIND_COUNT];
     CUpti_BuffersCallbackRequestFunc request;
     CUpti_BuffersCallbackCompleteFunc complete;
@@ -31,7 +31,7 @@ static struct {
     uint64_t external[STACK];
     int depth;
     uint32_t correlation;
-    uint64_t node, device; // the last node's number; until when the device is busy
+    uint64_t node, device; // the last node's id; the time until which the device is busy
     PlantedGraph *capturing;
     bool latency;
     int early, forget, kernels;
@@ -128,7 +128,7 @@ static void call_back(CUpti_CallbackId id) {
     }
 }
 
-/* A node's address is its number. */
+/* A node's address is its id. */
 static void tell_node(CUpti_CallbackId id, const PlantedNode *node, uint64_t original) {
     CUpti_GraphData graph = {.node = (CUgraphNode)(uintptr_t)node->id,
                              .originalNode = (CUgraphNode)(uintptr_t)original};
@@ -163,7 +163,7 @@ static void capture_begin(void) {
     cupti.capturing = calloc(1, sizeof *cupti.capturing);
 }
 
-/* The executable graph's nodes are told as made, and as copies. */
+/* The executable graph's nodes are reported as created, and as copies. */
 static void *capture_end(void) {
     PlantedGraph *graph = cupti.capturing;
     cupti.capturing = NULL;

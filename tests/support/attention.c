@@ -46,8 +46,8 @@ void attention_outputs(const AttentionCase *c, double **out) {
     for (int o = 0; o < ATTENTION_OUTPUTS; o++) out[o] = zeros(attention_output_count(c, o));
 }
 
-/* q, k, v (or their gradients) as three tensors, or as columns of one. Where `values` is NULL they stay
- * blank. */
+/* Creates q, k, v (or their gradients) as three tensors, or as columns of one. If `values` is NULL they stay
+ * poisoned. */
 static Tensor put_projections(Rig *rig, const AttentionCase *c, double *const *values, Tensor parts[3]) {
     const int64_t widths[3] = {q_width(c), kv_width(c), kv_width(c)};
     const Dtype dtype = rig->ctx.dtype;
@@ -125,14 +125,14 @@ void attention_run(Rig *rig, const void *what, double *const *in, double *const 
     expect_gap_untouched(rig, c, packed);
 }
 
-/* One query of one head: where its numbers lie. */
+/* One query of one head, and the positions of its numbers. */
 typedef struct {
     const AttentionBatch *batch;
     Units u;
     double *const *in;
     double **want, **bound;
     int64_t b, h, i;
-    double *p, *error;  // (S): probabilities, and how far they may be off
+    double *p, *error;  // (S): probabilities, and their error bounds
     double *dp, *sizes; // (S): dy.v, and the sum of its magnitudes
 } Query;
 
@@ -195,7 +195,7 @@ static int64_t model_probabilities(const Query *q) {
         q->p[j] = exp(q->p[j] - largest) / sum;
         q->error[j] = fmin(q->p[j] * relative, 1);
     }
-    q->want[ATTENTION_LSE][lse] = largest + log(sum); // -inf + log 0 where nothing is seen
+    q->want[ATTENTION_LSE][lse] = largest + log(sum); // -inf + log 0 without visible keys
     q->bound[ATTENTION_LSE][lse] = error + rounding + q->u.storage;
     return seen;
 }

@@ -1,4 +1,4 @@
-/* attention: random attention problems, how they run in a rig, and how far rounding may take them. */
+/* attention: random attention problems, their runs in a rig, and bounds of rounding errors. */
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -7,15 +7,15 @@
 typedef struct {
     int64_t batch, queries, keys, heads, kv_heads, size;
     bool causal;
-    bool lengths; // a length for each batch row: 0 for the first, any up to S for the others
+    bool lengths; // a length per batch row: 0 for the first, random up to S for the others
     bool packed;  // q, k and v are columns of one buffer, and so are dq, dk and dv (T = S)
-    int64_t gap;  // columns behind them in the buffer: never read (they are NaN), never written
+    int64_t gap;  // columns after them in the buffer: never read (they are NaN), never written
 } AttentionCase;
 
 typedef struct {
     AttentionCase size;
     const int32_t *key_lengths;
-    const int32_t *starts; // (B, T): of each token's document; NULL: 0
+    const int32_t *starts; // (B, T): start of each token's document; NULL: 0
     double scale;
     bool inference;
     double dropout;            // rate
@@ -30,13 +30,13 @@ enum { ATTENTION_Y, ATTENTION_LSE, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATT
 int64_t attention_output_count(const AttentionCase *c, int output);
 /* Scores have the standard deviation spread^2. */
 void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, AttentionBatch *batch, double **in);
-/* Documents of 1 to 2n - 1 tokens in each row, but for the first of 64: no kernel's block is longer. */
+/* Fills starts with documents of 1 to 2n - 1 tokens in each row; the first has 64, longer than any kernel's
+ * block. */
 void attention_documents(AttentionBatch *batch, int64_t n);
 void attention_outputs(const AttentionCase *c, double **out);
-/* A Body. With frequencies, q and k as they were turned go to out[ATTENTION_OUTPUTS] and the one behind
- * it. */
+/* A Body. With frequencies, rotated q and k go to out[ATTENTION_OUTPUTS] and the next one. */
 void attention_run(Rig *rig, const void *batch, double *const *in, double *const *out);
-/* Of q and k as they are when scores are made: without frequencies, or already turned. */
+/* Expected results and bounds, for q and k as used for scores: without frequencies, or already rotated. */
 void attention_model(const AttentionBatch *batch, Units u, double *const *in, double **want, double **bound);
-/* That the specification's gradients are the slopes of its results. */
+/* The specification's gradients must be the derivatives of its results. */
 void attention_expect_gradients(const AttentionCase *c, const double *frequencies, const char *name);

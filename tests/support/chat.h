@@ -1,17 +1,17 @@
-/* The chat templates of tests/fixtures/make_chat.py, and tokenizers that have their marks. */
+/* chat: the chat templates of tests/fixtures/make_chat.py, and tokenizers with their special tokens. */
 #pragma once
 
 #include <jansson.h>
 
-/* The fixture: its "cases" are what is of use. `date` is the day that they were rendered on. json_decref
- * it. */
+/* The fixture, whose "cases" are the templates. `date` is the day on which they were rendered. Free with
+ * json_decref. */
 json_t *chat_cases(const char **date);
 
 json_t *chat_case(const json_t *root, const char *name);      // the fixture's
 const char *case_text(const json_t *object, const char *key); // the text under a key, or NULL
 
-/* Writes a case's tokenizer into the folder: one of tests/fixtures/chains with the template's marks added,
- * and the template. */
+/* Writes a case's tokenizer to the folder: one of tests/fixtures/chains with the template's tokens added, and
+ * the template. */
 void chat_write_tokenizer(const char *folder, const json_t *one);
 
 /* program_setup, and a folder "model" with the fixture's weights and the tokenizer of the case "smollm2", and

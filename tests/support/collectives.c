@@ -17,13 +17,13 @@ typedef struct {
     int64_t count; // elements of one part
     Lane lane;
     bool in_place;
-    char *device, *host; // room for four wholes, and as much on the host
+    char *device, *host; // memory for four wholes, and as much on the host
     const char *what;
-    double (*values)[DTYPE_COUNT][PERIOD]; // (ranks) of each dtype
+    double (*values)[DTYPE_COUNT][PERIOD]; // (ranks) for each dtype
 } Check;
 
-/* Values of very different sizes, so that a sum in another order differs; they repeat after a prime number of
- * elements, so that those of another place do, too. */
+/* Values of very different sizes, so that sums in another order differ. They repeat after a prime number of
+ * elements, so that values at another position differ, too. */
 static void make_values(Check *c) {
     for (int rank = 0; rank < c->comm->size; rank++) {
         for (int i = 0; i < PERIOD; i++) {
@@ -51,8 +51,8 @@ static double loaded(const Check *c, const void *from, int64_t i) {
     return c->dtype == BF16 ? bfloat16_to_float(((const uint16_t *)from)[i]) : ((const float *)from)[i];
 }
 
-/* The sum in rank order, and what any order may be off it: the bound of Higham 2002, section 4.2, and one
- * more rounding for bf16. */
+/* The sum in rank order, and the error bound of any order: Higham 2002, section 4.2, and one more rounding
+ * for bf16. */
 static double sum_of(const Check *c, int64_t i, double *bound) {
     double exact = value_of(c, 0, i), magnitude = fabs(exact);
     float narrow = (float)exact;
@@ -117,7 +117,7 @@ static Status fill_own(const Check *c, void *to, int64_t elements) {
     return put(c, to, bytes_of(c, elements));
 }
 
-/* Also of sizes that fall into no equal parts. */
+/* Includes sizes that cannot be divided into equal parts. */
 static Status check_all_reduce(const Check *c, int64_t elements) {
     TRY(fill_own(c, c->device, elements + GUARD));
     TRY(comm_all_reduce(c->comm, tensor_view(c->device, c->dtype, shape1(elements)), c->lane));
@@ -140,7 +140,7 @@ static Status check_reduce_scatter(const Check *c) {
     TRY(get(c, piece.data, bytes_of(c, c->count)));
     for (int64_t i = 0; i < c->count; i++) TRY(expect_sum(c, "reduce-scatter", c->host, i, first + i));
     TRY(get(c, c->device, bytes_of(c, all)));
-    for (int64_t i = 0; i < all; i++) { // the rest is as it was
+    for (int64_t i = 0; i < all; i++) { // the rest is unchanged
         bool own = c->in_place && i >= first && i < first + c->count;
         if (!own && loaded(c, c->host, i) != value_of(c, c->comm->rank, i))
             return differs(c, "beside a reduce-scatter", i, loaded(c, c->host, i),
@@ -179,7 +179,7 @@ static Status check_broadcast(const Check *c) {
     return OK;
 }
 
-/* The reduce-scatter and the all-gather in halves, of two tensors each that are on their way at once. */
+/* Reduce-scatter and all-gather in two halves, begin and end, with two tensors in flight. */
 static Status check_halves(const Check *c) {
     const int64_t all = c->count * c->comm->size, others = all - c->count, first = c->count * c->comm->rank;
     Tensor wholes[2], arrivals[2];
@@ -197,13 +197,13 @@ static Status check_halves(const Check *c) {
     for (int i = 0; i < 2; i++) {
         TRY(get(c, comm_piece(c->comm, wholes[i]).data, bytes_of(c, c->count)));
         for (int64_t j = 0; j < c->count; j++) TRY(expect_sum(c, "scatter and sum", c->host, j, first + j));
-        TRY(fill_own(c, wholes[i].data, all)); // others' values are wrong
+        TRY(fill_own(c, wholes[i].data, all)); // the other parts are wrong
         TRY(c->comm->device->synchronize(c->comm->device));
     }
     for (int64_t i = 0; i < c->count; i++) store(c, c->host, i, value_of(c, c->comm->rank, i));
     for (int i = 0; i < 2; i++) TRY(put(c, comm_piece(c->comm, wholes[i]).data, bytes_of(c, c->count)));
     TRY(c->comm->device->synchronize(c->comm->device));
-    TRY(comm_barrier(c->comm)); // nobody writes any longer
+    TRY(comm_barrier(c->comm)); // no rank writes any longer
     for (int i = 0; i < 2; i++) TRY(comm_spread(c->comm, 2 + i, wholes[i], c->lane));
     TRY(order(c->comm, c->lane, LANE_MAIN));
     TRY(comm_arrive(c->comm, 2, 1));

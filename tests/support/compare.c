@@ -7,7 +7,7 @@ Units units_of(const Variant *variant) {
     static const double unit[DTYPE_COUNT] = {[F32] = 0x1p-24, [F64] = 0x1p-53, [BF16] = 0x1p-8};
     double storage = unit[variant->dtype];
     return (Units){.storage = storage,
-                   .product = variant->tf32 ? 0x1p-10 : storage, // tf32 may cut off instead of rounding
+                   .product = variant->tf32 ? 0x1p-10 : storage, // tf32 may truncate instead of rounding
                    .wide = variant->dtype == F64 ? 0x1p-53 : 0x1p-24};
 }
 
@@ -53,7 +53,7 @@ typedef struct {
     double **inputs, **outputs, **cotangents;
 } Probe;
 
-/* The scalar whose gradient is compared: L = sum of cotangent * output; and the sum of the magnitudes. */
+/* The scalar whose gradient is compared: L = sum of cotangent * output; and the sum of magnitudes. */
 static double scalar(const Probe *p, double *magnitude) {
     rig_run_once(&specification, p->d->forward, p->what, p->inputs, p->outputs);
     double sum = 0;

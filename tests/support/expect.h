@@ -1,4 +1,4 @@
-/* What tests of fallible functions need: statuses checked in one line, and a folder to write in. */
+/* expect: checks of statuses in one line, and a folder for a test's files. */
 #pragma once
 
 #include "base/status.h"
@@ -10,18 +10,18 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* Fails the test, with the status's message, unless it is OK. Frees it. */
+/* Fails the test with the status's message, unless it is OK. Frees it. */
 void expect_ok(Status status);
-/* Fails the test unless the status has this code and its message holds `part`. Frees it. */
+/* Fails the test unless the status has this code and its message contains `part`. Frees it. */
 void expect_error(Status status, ErrorCode code, const char *part);
 
 /* For cmocka_unit_test_setup_teardown: *state is the path of an empty folder, removed afterwards. */
 int scratch_setup(void **state);
 int scratch_teardown(void **state);
 
-/* "folder/name", in a buffer that the next 16 calls leave alone. */
+/* "folder/name", in a buffer that stays valid for the next 15 calls. */
 const char *inside(const char *folder, const char *name);
-/* Fails the test where that cannot be told. */
+/* Whether the path exists; fails the test on an error. */
 bool path_exists(const char *path);
 void write_bytes(const char *path, const void *data, size_t bytes);
 void write_text_file(const char *path, const char *text);

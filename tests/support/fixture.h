@@ -1,4 +1,4 @@
-/* Numbers that another program computed, from a safetensors file. */
+/* fixture: numbers computed by another program, from a safetensors file. */
 #pragma once
 
 #include "data/safetensors.h"
@@ -7,6 +7,6 @@
 /* The elements of a tensor, freed by test_end (tests/support/rig.h). */
 double *doubles_of(const Safetensors *file, const char *name);
 
-/* A value for each parameter's elements, named prefix + name in the file and in the layout of files there,
- * in the flat layout of memory. */
+/* A flat array of all parameters, as in memory, from the file's tensors, named prefix + name and laid out as
+ * in model files. */
 double *flat_of(const Safetensors *file, const char *prefix, const Parameters *p);

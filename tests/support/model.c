@@ -16,7 +16,7 @@ Config model_small(void) {
     config.context = 17;
     config.vocab = 131; // padded to 256
     memset(config.name, 0, sizeof config.name);
-    strcpy(config.name, "custom"); // as a file gives it
+    strcpy(config.name, "custom"); // as if read from a file
     return config;
 }
 

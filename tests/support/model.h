@@ -1,5 +1,4 @@
-/* A model's parameters on the CPU with memory of their own, for tests of what stores them, and a trainer of a
- * small model. */
+/* model: a model's parameters on the CPU, for tests of storing them, and a trainer of a small model. */
 #pragma once
 
 #include "model/checkpoint.h"
@@ -12,18 +11,18 @@ typedef struct {
     Parameters parameters;
 } Model;
 
-/* Two blocks with sizes that are no powers of two, and padding in the vocabulary. */
+/* Two blocks whose sizes are not powers of two, and a padded vocabulary. */
 Config model_small(void);
 
 void model_open(Model *model, const Config *config, Dtype dtype, bool training);
 void model_close(Model *model);
 
-/* Random numbers in every element of a flat tensor that is not padding; in weights and moments, the second
- * one's squared. */
+/* Fills every element of a flat tensor, except padding, with random numbers; the same for moments, the second
+ * squared. */
 void model_fill(Model *model, Tensor flat, uint64_t stream);
 void model_fill_all(Model *model);
 
-/* A trainer of two narrow blocks without padding, with drawn parameters, ready to step. */
+/* A trainer of two narrow blocks without padding, with initialized parameters, ready to step. */
 typedef struct {
     int64_t batch, seq, accum;
     uint32_t fuses;

@@ -41,7 +41,7 @@ int program_setup(void **state) {
 
 /* ---- running ---- */
 
-/* The folder with the programs: this test is <build>/tests/test_<area>. */
+/* The folder of the programs: this test is <build>/tests/test_<area>. */
 static void build_folder(char *path, size_t room) {
     ssize_t length = readlink("/proc/self/exe", path, room - 1);
     if (length < 0) length = 0;
@@ -52,7 +52,7 @@ static void build_folder(char *path, size_t room) {
     }
 }
 
-/* In the child: never returns. */
+/* In the child process: never returns. */
 static void become_shell(const char *folder, const char *command) {
     char build[2048], path[8192];
     const char *old = getenv("PATH");
@@ -60,8 +60,8 @@ static void become_shell(const char *folder, const char *command) {
     snprintf(path, sizeof path, "%s:%s/tools:%s", build, build, old ? old : "");
     setenv("PATH", path, 1);
     if (chdir(folder) != 0) _exit(126);
-    /* Nothing of these runs stays outside the folder. Idle threads that spin would starve the others of a
-     * busy machine. */
+    /* All files of these runs stay inside the folder. Idle threads must not spin, which would starve others
+     * on a busy machine. */
     char *here = get_current_dir_name();
     setenv("XDG_CACHE_HOME", here, 1);
     setenv("OMP_WAIT_POLICY", "passive", 1);

@@ -1,4 +1,4 @@
-/* ranks: a test's own processes, each a rank of a run, and what became of them. */
+/* ranks: starts a test's own processes as ranks of a run, and reports how they ended. */
 #pragma once
 
 #include "comm/rendezvous.h"
@@ -10,30 +10,30 @@
 enum { RANKS_MOST = 16, RANK_SKIPS = 77 };
 
 typedef struct {
-    int code;           // the exit code, 128 + the signal that ended it, or -1 where it had to be killed
+    int code;           // the exit code, 128 + the signal that ended it, or -1 if it had to be killed
     char message[1000]; // of the status that the body returned
-    double seconds;     // from the start to the end
+    double seconds;     // from start to end
 } RankEnd;
 
-/* In a process of its own: assertions do not work there; what it returns is kept. */
+/* Runs in a process of its own: assertions do not work there; the returned status is kept. */
 typedef Status (*RankBody)(int rank, void *user);
 
-/* Runs `count` processes at once and waits for them, `patience` seconds. What it returns stays until the next
+/* Runs `count` processes at once and waits for them, `patience` seconds. The result is valid until the next
  * call. A process that ends with RANK_SKIPS skips the test. */
 const RankEnd *ranks_run(int count, RankBody body, void *user, double patience);
 
-/* In a rank: ends it at once as one that skips the test. */
+/* Ends a rank at once and skips the test. */
 void rank_skip(void) __attribute__((noreturn));
 
-/* Fails the test unless rank `rank` of these has ended with the code and, if it is not 0, a message that
- * holds `part`. */
+/* Fails the test unless rank `rank` has ended with the code and, if it is not 0, a message that contains
+ * `part`. */
 void expect_rank(const RankEnd *ends, int rank, int code, const char *part);
 
 /* The identity of a rank on this host, as somebody starts it: `port` from free_port. */
 Identity identity_of(int rank, int size, int port);
 int free_port(void); // RENDEZVOUS_PORTS that nobody listens on just now begin there
 
-/* A status of ERROR_INTERNAL unless the condition holds. */
+/* Returns ERROR_INTERNAL unless the condition holds. */
 #define EXPECT(condition)                                                                                    \
     do {                                                                                                     \
         if (!(condition)) return (fail)(ERROR_INTERNAL, "line %d: %s", __LINE__, #condition);                \

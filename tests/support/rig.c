@@ -23,7 +23,7 @@ const Variant variants[VARIANT_COUNT] = {
 
 enum { POISON = 0xFF };
 
-/* What the program holds between tests: devices, and the running test's arrays and place in the random
+/* State that is kept between tests: devices, and the running test's arrays and position in the random
  * stream. */
 static struct {
     Device *devices[BACKEND_COUNT];
@@ -122,7 +122,7 @@ int32_t *integers(int64_t count, int32_t below) {
     return values;
 }
 
-/* The upper half of the fp32 number, to nearest, ties to even. Finite numbers only. */
+/* The upper half of the fp32 number, rounded to nearest, ties to even. Finite numbers only. */
 static uint16_t bf16_bits(double value) {
     float narrow = (float)value;
     uint32_t bits;
@@ -265,7 +265,7 @@ static unsigned char *contents(Rig *rig, ArenaKind kind) {
     return bytes;
 }
 
-/* Behind each tensor: the door's canary, then poison up to the next. */
+/* After each tensor: the canary of --check, then poison up to the next tensor. */
 static void expect_gaps_untouched(const Rig *rig, ArenaKind kind, const unsigned char *bytes) {
     const Arena *arena = &rig->ctx.arenas[kind];
     for (int e = 0; e < arena->count; e++) {

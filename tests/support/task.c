@@ -50,7 +50,7 @@ static Tensor of_step(Tensor all, int64_t step) {
     return tensor_view((void *)((uintptr_t)all.data + bytes), I32, shape);
 }
 
-/* Of (steps * batch, ...). */
+/* One step's part of (steps * batch, ...). */
 static Tensor pictures_of_step(const TaskSession *s, const ModelTask *task, int64_t step) {
     Tensor t = s->pictures;
     if (tensor_empty(t)) return t;
@@ -58,7 +58,7 @@ static Tensor pictures_of_step(const TaskSession *s, const ModelTask *task, int6
     return tensor_view((void *)((uintptr_t)t.data + tensor_bytes(t) * (size_t)step), U8, t.shape);
 }
 
-/* Moves the weights; `kept`, unless NULL, gets what they were. */
+/* Disturbs the weights; `kept`, unless NULL, receives the original ones. */
 static void disturb(const Rig *rig, const ModelTask *task, Tensor weight, int64_t step, double *kept) {
     if (rig->ctx.measuring || (task->noise == 0 && !task->direction)) return;
     assert_true(rig->ctx.dtype == F64 && rig->variant->backend == BACKEND_CPU);
@@ -124,7 +124,8 @@ static void loss_body(Rig *rig, const void *what, double *const *in, double *con
     (void)in;
     const ModelTask *task = what;
     TaskSession s;
-    task_session_open(&s, rig, task, task->dropout > 0 || task->depth > 0); // which only training has
+    task_session_open(&s, rig, task, task->dropout > 0 || task->depth > 0); // dropout and stochastic depth
+                                                                            // exist only in training
     disturb(rig, task, s.model.parameters.weight, 0, NULL);
     task_forward(&s, rig, task, 0);
     rig_get(rig, s.model.loss_sum, out[0]);
@@ -138,7 +139,7 @@ static void set_learning_rate(Rig *rig, Tensor state, double rate) {
         expect_ok(rig->ctx.device->upload(rig->ctx.device, state.data, value, dtype_size(state.dtype)));
 }
 
-/* out: losses (steps), norms (steps), parameters (flat); in: room for parameters */
+/* out: losses (steps), norms (steps), parameters (flat); in: memory for parameters */
 void task_training(Rig *rig, const void *what, double *const *in, double *const *out) {
     const ModelTask *task = what;
     TaskSession s;
@@ -268,7 +269,7 @@ static double length_of(const double *values, int64_t count) {
     return sqrt(sum);
 }
 
-/* |got - want| <= TASK_ALLOWED |change| in the 2-norm, and what the fixture's own rounding to fp32 makes. */
+/* |got - want| <= TASK_ALLOWED |change| in the 2-norm, plus the fixture's own rounding to fp32. */
 void task_expect_near(const double *got, const double *want, const double *change, int64_t count,
                       const char *name) {
     double *difference = zeros(count);
@@ -287,7 +288,7 @@ static void expect_parameters_near(const Parameters *p, const double *got, const
     }
 }
 
-/* Numbers of successive steps: what has been off once goes on being off. */
+/* Numbers of successive steps: an error in one step persists in later ones. */
 void task_expect_curve_near(const double *got, const double *want, const double *change, int64_t steps,
                             double unit, const char *name) {
     double worst = 0;
@@ -336,7 +337,7 @@ void task_check_steps(const ModelTask *task, const Safetensors *file, const Vari
         bound |= norms[i] > task->update.clip;
         free |= norms[i] < task->update.clip;
     }
-    assert_true(bound && free); /* the clip binds in some steps only */
+    assert_true(bound && free); /* the clip is active in some steps only */
     task_expect_curve_near(got.values[0], doubles_of(file, "losses"), change.values[0], task->steps, unit,
                            "the loss");
     task_expect_curve_near(got.values[1], norms, change.values[1], task->steps, unit, "the norm");
@@ -355,8 +356,9 @@ static double slope(ModelTask *task, const double *direction, double h) {
     return (up - down) / (2 * h);
 }
 
-/* The slope of the loss along a direction, extrapolated from two central differences, is the gradient's
- * product with it. What the second difference changed is more than what the extrapolation leaves. */
+/* The derivative of the loss along a direction, extrapolated from two central differences, must equal the
+ * gradient's product with it. The correction by the second difference bounds the error of the
+ * extrapolation. */
 static void expect_slope(ModelTask *task, const double *direction, const double *gradient, int64_t size,
                          const char *name) {
     const double h = 1e-3;

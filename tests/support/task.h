@@ -1,10 +1,10 @@
-/* task: a model's training against PyTorch's numbers: logits, loss, every gradient, the parameters after a
- * few AdamW steps; for the specification in double precision, and for each form, dtype and device.
+/* task: compares a model's training with PyTorch's numbers: logits, loss, every gradient, and the parameters
+ * after a few AdamW steps; for the specification in double precision, and for each form, dtype and device.
  *
- * How far a form may be off is measured, not tuned: the specification is run again with the weights
+ * The error bound of a form is measured, not tuned: the specification is run again with the weights
  * disturbed, anew in each step, by relative noise of the dtype's unit roundoff. A stable computation gives
- * the exact result of slightly disturbed inputs (Higham 2002, section 1.5); its path through a block
- * rounds about ten times, so TASK_ALLOWED times what one disturbance does is the bound. */
+ * the exact result of slightly disturbed inputs (Higham 2002, section 1.5); its path through a block rounds
+ * about ten times, so TASK_ALLOWED times the effect of one disturbance is the bound. */
 #pragma once
 
 #include "model/checkpoint.h"
@@ -14,7 +14,7 @@
 
 enum { TASK_ALLOWED = 10, TASK_OUTPUTS = 3 };
 
-/* What a body computes. NULL what the model does not read. */
+/* The input of a body. NULL for what the model does not read. */
 typedef struct {
     const char *folder; // of the model
     Config config;
@@ -46,7 +46,7 @@ void task_forward(TaskSession *session, Rig *rig, const ModelTask *task, int64_t
 /* The logits of the last forward pass, without the vocabulary's padding: (batch * seq, vocab). */
 void task_get_logits(const TaskSession *session, Rig *rig, double *values);
 
-/* Opens a folder of config.json, model.safetensors and, at `values`, PyTorch's numbers. */
+/* Opens a folder of config.json and model.safetensors, with PyTorch's numbers in `values`. */
 ModelTask task_open(const char *folder, const char *values, Safetensors **file);
 void task_read_options(ModelTask *task, const Safetensors *file);
 
@@ -65,11 +65,11 @@ double task_unit(const Variant *variant);
 /* The largest change of each output under disturbances of the weights by `unit`. */
 TaskResult task_sensitivity(const ModelTask *task, Body body, double unit, const TaskResult *like);
 
-/* A tensor is off by at most TASK_ALLOWED times the change that disturbances make; `change` is of all of it.
- */
+/* A tensor may differ by at most TASK_ALLOWED times the change by disturbances; `change` is over all of
+ * it. */
 void task_expect_near(const double *got, const double *want, const double *change, int64_t count,
                       const char *name);
-/* Numbers of successive steps: what has been off once goes on being off. */
+/* Numbers of successive steps: an error in one step persists in later ones. */
 void task_expect_curve_near(const double *got, const double *want, const double *change, int64_t steps,
                             double unit, const char *name);
 
@@ -78,5 +78,5 @@ void task_check_gradients(const ModelTask *task, const Safetensors *file, const 
 void task_check_steps(const ModelTask *task, const Safetensors *file, const Variant *variant);
 void task_check_slopes(ModelTask *task);
 
-/* Loss and gradients are the same bits whatever is made a second time instead of kept. */
+/* Loss and gradients must be bitwise equal whatever is recomputed instead of saved. */
 void task_check_recomputation(ModelTask *task, const Variant *variant);

@@ -48,7 +48,7 @@ Trace *traced(Device *device, uint32_t fuses, bool graphs) {
     const SmallTrainer small = {TRACED_BATCH, TRACED_SEQ, .accum = 1, .fuses = fuses, .graphs = graphs};
     model_open_trainer(&t, device, &small);
     collector = collector_open(device, &(CollectorOptions){.graphs = graphs});
-    for (int window = 0; window < 2; window++) { // a second one must not remember the first
+    for (int window = 0; window < 2; window++) { // a second window must not include the first
         expect_ok(collector_begin(collector, window == 0));
         run_steps(&t, collector_recorder(collector));
         if (window) expect_ok(collector_end(collector));
