@@ -61,7 +61,7 @@ static Status fetch(void *tokens, int64_t index, Batch *micro) {
     return model_fetch((int32_t *)tokens + index, index, micro);
 }
 
-/* Losses and gradient norms of some steps, and the weights behind them. */
+/* Losses and gradient norms of some steps, and the final weights. */
 static Tensor train(Device *device, uint32_t fuses, Trainer *t, StepResult results[STEPS]) {
     int32_t tokens[BATCH * SEQ + ACCUM + 1];
     for (int i = 0; i < BATCH * SEQ + ACCUM + 1; i++) tokens[i] = 7 * i * i % 64;

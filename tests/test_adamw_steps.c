@@ -1,4 +1,4 @@
-/* What test_adamw.c does not see in a whole update: a step by itself, and how the flat space is divided. */
+/* adamw step by step: what test_adamw.c does not cover: single steps, and how the flat space is divided. */
 #include "tests/support/compare.h"
 
 #include "optim/adamw.h"
@@ -70,7 +70,7 @@ static void blocks_are_the_flat_spaces(void **state) {
     }
 }
 
-/* A range has of each parameter what lies in both, and the mark stays the parameter's. */
+/* A range has the part of each parameter within it, with the parameter's mark. */
 static void parameters_are_cut_by_the_range(void **state) {
     (void)state;
     const AdamwParameter p[4] = {{0, 100, true}, {128, 500, false}, {640, 64, true}, {704, 1, false}};

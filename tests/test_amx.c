@@ -30,7 +30,7 @@ static float *numbers(int64_t count, uint64_t stream, bool wide) {
     return x;
 }
 
-/* Of sides that are drawn, at least (m, n, k). */
+/* A product with random sides, at least (m, n, k). */
 static Product make_product(uint64_t number, int64_t m, int64_t n, int64_t k) {
     uint64_t draws[8];
     for (uint64_t i = 0; i < 8; i++) draws[i] = random_below(3, i, number, SIDE_MOST);

@@ -1,7 +1,8 @@
 /* BERT, the encoder-decoder (fixtures/make_architectures.py) and the Llama family (fixtures/make_llama.py)
- * against PyTorch: logits, loss, every gradient, the parameters after five AdamW steps, with rows of different lengths, one of them all
- * padding; for the specification in double precision, and for each form, dtype and device. Gradients of
- * the whole models against central differences. See tests/support/task.h for the bounds. */
+ * against PyTorch: logits, loss, every gradient, the parameters after five AdamW steps, with rows of
+ * different lengths, one of them all padding; for the specification in double precision, and for each form,
+ * dtype and device. Gradients of the whole models against central differences. See tests/support/task.h for
+ * the bounds. */
 #include "base/directories.h"
 #include "base/memory.h"
 #include "tests/support/model.h"
@@ -80,7 +81,7 @@ typedef struct {
     int count;
 } Sites;
 
-/* Where something can be dropped: it is, and under a number of its own. */
+/* Every place with dropout must drop, with a number of its own. */
 static void meet(Sites *sites, const Dropout *dropout) {
     assert_true(dropout_on(dropout));
     for (int i = 0; i < sites->count; i++) assert_int_not_equal(sites->instances[i], dropout->instance);
@@ -227,7 +228,7 @@ static void hidden_states_are_transformers(void **state) {
     safetensors_close(file);
 }
 
-/* What is saved is what was loaded, by name and by bit; the config too. */
+/* Saved folders equal loaded ones, by name and bit for bit, including the config. */
 static void folders_are_saved_as_they_were(void **state) {
     for (int i = 0; i < MODELS; i++) {
         Model model;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The finding of this name of the trace's only audit. */
+/* The finding with this name in the trace's only audit. */
 static const TraceFinding *finding(const Trace *t, const char *name) {
     for (int64_t i = 0; i < t->finding_count; i++)
         if (strcmp(t->findings[i].name, name) == 0) return &t->findings[i];
@@ -61,7 +61,7 @@ static void spoil_limits(Trace *t, Figures *f) {
     t->run.sheet.flops = 50e12;
 }
 
-/* Within what memory and the data sheet give, but not within the cache that its bytes lie in. */
+/* A rate that memory and the data sheet allow, but not the cache that its bytes are in. */
 static void spoil_cache(Trace *t, Figures *f) {
     (void)f;
     t->run.sheet = (Peaks){0};
@@ -102,7 +102,7 @@ static void audit_finds_each_fault(void **state) {
     }
 }
 
-/* What tracing seems to cost may be the steps' own noise: then it is not known, so neither passed nor a fault. */
+/* If the tracing overhead may be noise, it is unknown: neither passed nor failed. */
 static void overhead_may_be_noise(void **state) {
     (void)state;
     const double timed[] = {10, 14, 9, 15, 12}, traced[2][SAMPLE_STEPS] = {{10, 14, 17}, {100, 101, 102}};

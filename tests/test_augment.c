@@ -71,7 +71,7 @@ static void padding_moves_pictures(void **state) {
     assert_in_range(black, DRAWN / 2, DRAWN); // far away, most pictures have no corner left
 }
 
-/* The pixels that are not `value` any more lie in a rectangle that is filled with `mean`. */
+/* Pixels that are no longer `value` form a rectangle filled with `mean`. */
 static int erased(const uint8_t *out, uint8_t value, uint8_t mean) {
     int top = SIDE, left = SIDE, bottom = -1, right = -1, count = 0;
     for (int i = 0; i < SIDE * SIDE; i++) {

@@ -35,7 +35,7 @@ static double counts(double score, int64_t length, double penalty) {
     return score / pow((5.0 + (double)length) / 6.0, penalty);
 }
 
-/* One step: all continuations of the open hypotheses, sorted; returns how many are open then. */
+/* One step: all continuations of the open hypotheses, sorted; returns how many stay open. */
 static int search_step(uint64_t sentence, int width, Hypothesis *open, int count, Hypothesis *all) {
     int n = 0;
     for (int row = 0; row < count; row++) {
@@ -137,7 +137,7 @@ static void finds_what_a_plain_search_finds(void **state) {
             for (uint64_t first = 0; first < 60; first += 6) check(width, penalties[p], first);
 }
 
-/* With a least length the end comes there at the earliest, even where it is the likeliest from the start. */
+/* No translation ends before the minimum length, even if the end is likeliest from the start. */
 static void the_least_length_is_kept(void **state) {
     (void)state;
     for (int64_t least = 0; least <= 4; least++) {

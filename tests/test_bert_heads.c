@@ -1,5 +1,4 @@
-/* What the programs do with a BERT's folder without a head for masked tokens, or with one for something
- * else. */
+/* The programs with a BERT's folder that has no head for masked tokens, or a head for another task. */
 #include "tests/support/program.h"
 
 #include "data/safetensors.h"

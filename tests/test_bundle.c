@@ -158,7 +158,7 @@ static char *printed(const Bundle *bundle) {
     return text;
 }
 
-/* What is printed of a file is what was printed of the profile that is in it. */
+/* A file is printed exactly like the profile that it contains. */
 static void renders_from_the_file(void **state) {
     (void)state;
     for (int count = 1; count <= FORM_COUNT; count++) {
@@ -187,7 +187,7 @@ static void renders_from_the_file(void **state) {
     }
 }
 
-/* A section of the report tells the kernel's shapes, and what the comment beside its code says. */
+/* A section of the report contains the kernel's shapes and its anatomy. */
 static void report_has_the_anatomy(void **state) {
     (void)state;
     Sample s;
@@ -213,8 +213,8 @@ static void report_has_the_anatomy(void **state) {
     sample_close(&s);
 }
 
-/* Of several kernels with one name those are told that lie nearest to what the kernel served; what has no parameters is a
- * primitive, and no kernel. */
+/* Of several kernels with one name, those closest to the kernel's operation are listed; a name without
+ * parameters is a primitive, not a kernel. */
 static void finds_the_anatomy(void **state) {
     (void)state;
     const Anatomy *found[8];
@@ -506,7 +506,7 @@ static void make_one(One *one, const TraceRun *run, double ns, double cores_wait
 
 static const TraceRun plain_run = {.model = "m", .device = "d", .dtype = "fp32"};
 
-/* What diff prints of so many runs a side, and how many of two limits are exceeded. */
+/* The output of diff for several runs per side, and how many of two limits are exceeded. */
 static char *diff_of(const double before[], const double after[], int runs, double waited, int *exceeded) {
     One ones[2][SIDE];
     Bundle bundles[2][SIDE];
@@ -548,7 +548,7 @@ static void the_spread_between_runs_decides(void **state) {
                 "+8.8 to +11.2%"); // t(8) 2.306, error 0.00478 of the logarithms' 0.0953
 }
 
-/* One process's steps do not tell how far another's would lie. */
+/* The steps of one process do not show how far another process's would differ. */
 static void one_run_a_side_cannot_tell(void **state) {
     (void)state;
     const double before[] = {100}, after[] = {150};
@@ -594,7 +594,7 @@ static void bytes_have_no_noise(void **state) {
     free(text);
 }
 
-/* Student's t: 95% of 8 degrees lie within 2.306, 99% of 4 within 4.604. */
+/* Student's t: 95% with 8 degrees of freedom are within 2.306, 99% with 4 within 4.604. */
 static void chance_follows_students_t(void **state) {
     (void)state;
     const double a[] = {1, exp(0.02)}, b[] = {exp(0.1), exp(0.12)}; // error 0.01414, t 7.0711 of 2 degrees
@@ -636,7 +636,8 @@ static void different_configurations_are_said(void **state) {
     free(text);
 }
 
-/* Of ten pairs the second and the ninth: 2 * 11 / 1024 lie outside; of five nothing may be left out. */
+/* With ten pairs the interval is from the second to the ninth, with 2 * 11 / 1024 outside; with five none may
+ * be left out. */
 static void pairs_keep_their_ratio(void **state) {
     (void)state;
     const double under[] = {1, 2, 1, 1, 4, 1, 1, 1, 1, 1}, over[] = {10, 2, 3, 2, 16, 5, 6, 7, 8, 9};

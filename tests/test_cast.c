@@ -1,5 +1,5 @@
-/* cast: e4m3 against a search among all its numbers; the operation's bytes, transposes and scales in every form; and
- * linear layers of 8 bits, whose products are those of the rounded operands. */
+/* cast: e4m3 against a search among all its numbers; the operation's bytes, transposes and scales in every
+ * form; and linear layers of 8 bits, whose products are those of the rounded operands. */
 #include "base/float8.h"
 #include "data/safetensors.h"
 #include "kernels/cast/cast.h"
@@ -256,7 +256,7 @@ static void forms_cast(void **state) {
     check_casts(test_variant(state, OP_CAST));
 }
 
-/* What is not finite must be seen in all that is made of it: a scale of NaN does that. */
+/* A value that is not finite must be visible in every output: a NaN scale ensures that. */
 static void what_is_not_finite_stays_seen(void **state) {
     const Variant *variant = test_variant(state, OP_CAST);
     const CastCase c = {16, 32, 1, false};
@@ -350,14 +350,15 @@ static double *magnitudes(const double *x, int64_t count) {
     return values;
 }
 
-/* The relative error of a sum of products of bytes against the sum of their magnitudes. A GPU adds 32 of them at a
- * time to what it has, which keeps 13 bits behind the leading one (DeepSeek-AI 2024, "DeepSeek-V3", section 3.3.2, says
- * 14 bits in all): each addition cuts off less than 2^-12 of the largest number in it. */
+/* The relative error of a sum of products of bytes against the sum of their magnitudes. A GPU adds 32 of them
+ * at a time to what it has, which keeps 13 bits behind the leading one (DeepSeek-AI 2024, "DeepSeek-V3",
+ * section 3.3.2, says 14 bits in all): each addition cuts off less than 2^-12 of the largest number in it. */
 static double bytes_error(int64_t k) {
     return 0x1p-12 * (double)((k + 31) / 32);
 }
 
-/* Of sixteens alone, in the form that multiplies bytes; else rounded operands enter an ordinary product as they are. */
+/* Only for multiples of sixteen, in the form that multiplies bytes; otherwise rounded operands enter an
+ * ordinary product. */
 static double terms_error(const Variant *variant, const Layer *l, int64_t k) {
     const Units u = units_of(variant);
     const bool bytes = variant->backend == BACKEND_CUDA && variant->form == FORM_FUSED &&
@@ -437,8 +438,8 @@ static double last_loss(const char *folder, const char *fused, const char *optio
     return loss;
 }
 
-/* Products whose operands have a relative error of 2^-4 change a loss a little, and the same again in either form,
- * whatever is kept for the backward pass. */
+/* Products whose operands have a relative error of 2^-4 change a loss a little, equally in every form and
+ * whatever is saved for the backward pass. */
 static void check_training(const char *folder, const char *device) {
     static const char *const recomputed[] = {"", "--recompute=hidden", "--recompute=blocks"};
     for (int i = 0; i < 3; i++) {

@@ -97,8 +97,8 @@ static void ids_are_the_originals(void **state) {
     }
 }
 
-/* Where a merge makes a pair of lower rank than its own, that pair goes before the others of its rank, in
- * short pieces and in long ones (which merge by a heap). The ids are tokenizers'. */
+/* If a merge creates a pair of lower rank than its own, that pair comes before the others of its rank, in
+ * short pieces and in long ones (which use a heap). The ids are those of tokenizers. */
 static void merges_out_of_order(void **state) {
     char text[201] = "";
     json_t *root = json_load_file(CHAINS "smollm2/tokenizer.json", 0, NULL);
@@ -121,7 +121,7 @@ static void merges_out_of_order(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* Tokenizers that give other ids have other hashes: kept shards are told apart by them. */
+/* Tokenizers that give other ids have other hashes, which identify cached shards. */
 static void hashes_differ(void **state) {
     (void)state;
     uint64_t hashes[KINDS];
@@ -239,7 +239,7 @@ static void special_tokens_in_plain_data_are_said(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* The config names the beginning, the end and padding; map and template are kept with it. */
+/* The config names the tokens for beginning, end and padding; map and template are saved with it. */
 static void configs_name_special_tokens(void **state) {
     char folder[] = CHAINS "smollm2", saved[256];
     Tokenizer *fixture = open_tokenizer(folder);
@@ -338,7 +338,7 @@ static void characters_come_whole(void **state) {
     tokenizer_free(bytes);
 }
 
-/* What a kind encodes streams out again; Llama's first space is none of the text. */
+/* Encoded text streams out again; Llama's first space is not part of the text. */
 static void streams_give_the_text_back(void **state) {
     (void)state;
     static const char *const whole[] = {"llama3", "smollm2", "llama2", "mistral", "gemma"};

@@ -89,7 +89,7 @@ static void templates(void **state) {
     json_decref(root);
 }
 
-/* Not where thoughts go or are asked for, or what asks for an answer is marked with it. */
+/* Not if thoughts are printed or requested, or if the prompt for an answer is marked with the answer. */
 static bool told_turn_by_turn(const char *name) {
     static const char *const others[] = {"qwen3", "thinking", "no thoughts asked for",
                                          "marked by generation"};
@@ -174,7 +174,7 @@ static void named(void **state) {
     json_decref(root);
 }
 
-/* What cannot be told from the renderings is refused, and a template that ends no answer trains none. */
+/* Refused if the renderings are ambiguous; a template that does not end answers trains none. */
 static void answers_that_cannot_be_told(void **state) {
     static const struct {
         const char *source, *says;

@@ -226,7 +226,7 @@ static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
     expect_ok(checkpoint_prune(out, 0, INT64_MAX, 0));
     expect_latest(out, "step-123456789");
     assert_true(path_exists(inside(out, "step-00000100")));
-    /* Neither what is later than the last, which is always kept, nor what is earlier than the first. */
+    /* Neither checkpoints later than the last, which is always kept, nor earlier than the first. */
     make_step(out, "step-00000101", true);
     expect_ok(checkpoint_prune(out, 101, 101, 1));
     assert_true(path_exists(inside(out, "step-00000100")));
@@ -331,7 +331,7 @@ static int64_t save_and_kill(Model *model, const char *out, int64_t step, uint64
     return last;
 }
 
-/* What a killed save leaves: the last reported step, or the next, published before it could be reported. */
+/* After a killed save there is the last reported step, or the next one, published but not yet reported. */
 static int64_t expect_nothing_lost(Model *model, const char *out, int64_t reported) {
     char *latest;
     expect_ok(checkpoint_latest(out, &latest));
@@ -357,10 +357,10 @@ static void kills_lose_nothing(void **scratch) {
         step = expect_nothing_lost(&model, out, reported);
     }
     assert_true(step > 1);
-    save_step(&model, out, step + 1, -1); /* what kills left is in nobody's way, */
+    save_step(&model, out, step + 1, -1); /* leftovers of kills do no harm, */
     PathList list;
     expect_ok(directory_list(out, &list));
-    assert_int_equal(list.count, 2 + 1); /* and gone: two steps, and `same` */
+    assert_int_equal(list.count, 2 + 1); /* and are removed: two steps, and `same` */
     path_list_free(&list);
     model_close(&model);
 }

@@ -13,7 +13,7 @@
 
 /* ---- files of other kinds, and files that do not fit ---- */
 
-/* What differs from the fixture's file in a rewritten copy. */
+/* The change in a rewritten copy of the fixture's file. */
 typedef struct {
     bool bare; // names without "transformer."
     SafetensorsType type;
@@ -345,7 +345,7 @@ static Status load_state(const Saved *s) {
     return checkpoint_load_state(&s->model->ctx, s->folder, &s->model->parameters, &state);
 }
 
-/* One bit of every tensor in turn, which leaves a number that could be. */
+/* Flips a bit of every tensor in turn, which leaves a plausible number. */
 static void expect_each_is_checked(const Saved *s, const char *name, Status (*load)(const Saved *)) {
     const char *path = inside(s->folder, name);
     Safetensors *file;

@@ -1,4 +1,4 @@
-/* Which library multiplies on the CPU, and the file that keeps what a race decided (kernels/gemm/choices.h). */
+/* Which library multiplies on the CPU, and the autotuning cache (kernels/gemm/choices.h). */
 #define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"
@@ -101,7 +101,7 @@ static void damaged_lines_choose_nothing(void **state) {
     write_cache("damaged.txt", "7 12\n7 nonsense\n\n7 12 1.0\n");
     assert_true(choice_find("damaged.txt", &key, 1, &found));
     assert_int_equal(found.fingerprint, 0x12);
-    write_cache("damaged.txt", "8 12 1.0\n7 12"); // what is kept behind it has a line of its own
+    write_cache("damaged.txt", "8 12 1.0\n7 12"); // an entry appended after it gets a line of its own
     assert_true(choice_keep("damaged.txt", &key, 1, &(KeptChoice){.fingerprint = 0x34, .microseconds = 2}));
     assert_true(choice_find("damaged.txt", &key, 1, &found));
     assert_int_equal(found.fingerprint, 0x34);
@@ -162,8 +162,8 @@ static Ctx open_cpu(void) {
     return ctx;
 }
 
-/* Whether oneDNN has this product, asked as a process that starts now. It has fewer rows than AMX's tiles take,
- * so that the libraries are raced on any processor, and is just large enough for that. */
+/* Whether oneDNN has this product, asked in a new process. It has fewer rows than AMX tiles support, so that
+ * the libraries are timed on every processor, and is just large enough for timing. */
 static bool onednn_multiplies(void) {
     enum { ROWS = 16, COLUMNS = 256 };
     static float a[ROWS * COLUMNS], b[COLUMNS * COLUMNS], c[ROWS * COLUMNS];
@@ -222,7 +222,8 @@ static void a_race_is_run_once(void **state) {
     expect_ok(file_read(path, 1 << 20, &again, &length));
     assert_string_equal(again, text);
 
-    /* And the file decides: with the other fingerprint, 1 for OpenBLAS, 2 for oneDNN, the other one wins. */
+    /* The file decides: with the other fingerprint, 1 for OpenBLAS, 2 for oneDNN, the other library is
+     * selected. */
     char *fingerprint = strrchr(text, ' ') - 1;
     assert_int_equal(*fingerprint, winner ? '2' : '1');
     *fingerprint = winner ? '1' : '2';
@@ -234,7 +235,7 @@ static void a_race_is_run_once(void **state) {
     memory_free(again);
 }
 
-/* A lap can take seconds; more of them would say the same. */
+/* A run can take seconds; more of them would not change the result. */
 static void a_race_that_openblas_loses_by_far_ends(void **state) {
     (void)state;
     if (!onednn_is_here()) skip();

@@ -1,4 +1,4 @@
-/* The Chrome trace of a profile made by hand. */
+/* The Chrome trace of a synthetic profile. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/profile.h"
@@ -34,7 +34,7 @@ static bool has_slice(const Slice *slices, int count, const json_t *event) {
     return false;
 }
 
-/* Slices of a track lie beside or inside each other; the viewers drop those that cross. */
+/* Slices of a track must be disjoint or nested; viewers drop those that cross. */
 static void expect_nested(const Slice *slices, int count) {
     for (int i = 0; i < count; i++)
         for (int k = 0; k < i; k++) {
@@ -66,7 +66,7 @@ static void check_chrome(json_t *root, int64_t kernels) {
     json_array_foreach(events, i, event) {
         const char *phase = json_string_value(json_object_get(event, "ph"));
         const bool arrow = *phase == 's' || *phase == 'f';
-        /* What viewers would refuse: an arrow without a number, and a track that seems to be a process. */
+        /* Viewers reject an arrow without a number, and a track that looks like a process. */
         if (arrow)
             assert_true(json_is_integer(json_object_get(event, "id")) && has_slice(slices, count, event));
         assert_true(number(event, "tid") > FEWEST_PROCESSES);
@@ -103,7 +103,7 @@ static void chrome_is_valid(void **state) {
     }
 }
 
-/* What is rendered from the file is what the recorded trace renders, to the byte. */
+/* A trace rendered from the file equals the recorded trace's, byte for byte. */
 static void file_renders_the_same(void **state) {
     (void)state;
     for (int form = 0; form < FORM_COUNT; form++) {
@@ -134,7 +134,7 @@ static void file_renders_the_same(void **state) {
     }
 }
 
-/* A kernel's row tells its share of the operator above it: of one operator's kernels it is 1 in all. */
+/* A kernel's row shows its share of its operator: an operator's kernels add up to 1. */
 static void kernels_share_their_operator(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_NAIVE, 1000);

@@ -63,8 +63,7 @@ static void needs_mpi(const char *folder) {
     skip();
 }
 
-/* What Open MPI asks of somebody who is root, in a container, with few cores; it frees little when it
- * ends. */
+/* What Open MPI requires for root, in a container, with few cores; it frees little when it ends. */
 #define MPIRUN                                                                                               \
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "         \
     "OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 mpirun -n %d $(dirname "   \
@@ -145,7 +144,7 @@ static void test_wrong_engines(void **state) {
     }
 }
 
-/* MPI under somebody else's name: every process is MPI's rank 0 of 1. */
+/* MPI under another launcher's variables: every process is MPI's rank 0 of 1. */
 static void test_not_mpirun(void **state) {
     needs_mpi(*state);
     Wrong wrong = {.engine = "mpi", .port = free_port()};

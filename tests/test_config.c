@@ -123,7 +123,8 @@ static void what_is_written_is_read(void **state) {
     assert_true(config_equal(&config, &again));
     assert_string_equal(again.name, "custom");
     config = preset(
-        "bert-base"); // with a pooler: of BertForPreTraining's heads one is not kept, so it is not named
+        "bert-base"); // with a pooler: one of BertForPreTraining's heads is not kept, so that class is not
+                      // named
     config.pooler = true;
     char *text;
     int64_t length;

@@ -49,7 +49,8 @@ static void losses_are_pytorchs(void **state) {
 
 enum { LINES = 60, ROWS = 3, SEQ = 128, TOKENS = ROWS * SEQ };
 
-/* Counts the targets of each conversation of a row, which tell which it is; the row's targets are returned. */
+/* Counts the targets of each conversation of a row, which tell which it is; the row's targets are
+ * returned. */
 static int64_t look_at_row(const Batch *batch, int64_t row, int seen[LINES]) {
     const int32_t *targets = batch->targets + row * batch->seq;
     const int32_t *starts = batch->starts ? batch->starts + row * batch->seq : NULL;
@@ -96,12 +97,12 @@ static void look_at_epochs(const ConversationSource *source, bool shuffle) {
     loader_close(loader);
 }
 
-/* Of every epoch: each conversation once, alone in a row or packed, in rows as wide as the longest of the batch,
- * which fill its tokens. */
+/* In every epoch each conversation occurs once, alone in a row or packed, in rows as wide as the longest of
+ * the batch, which fill its tokens. */
 static void epochs_of_batches(void **state) {
     FILE *file = fopen(inside(*state, "many.jsonl"), "w");
     int64_t padded[2];
-    for (int i = 0; i < LINES; i++) { /* the answer's length tells which it is */
+    for (int i = 0; i < LINES; i++) { /* the answer's length identifies the line */
         fprintf(file, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
                       "\"content\": \"");
         for (int k = 0; k < i; k++) fprintf(file, "1");
@@ -230,7 +231,7 @@ static void full_contexts(void **state) {
     }
 }
 
-/* What is too long, even for an empty window, takes nothing away. */
+/* A message that is too long even for an empty window removes nothing. */
 static void too_long_a_message(void **state) {
     const Ran *ran = program_succeeds(*state, "(echo one; printf 'one %%.0s' $(seq 99); printf '\\n/save "
                                               "kept.jsonl\\n') | infer --chat --model=model "
@@ -274,7 +275,7 @@ static void commands(void **state) {
     program_succeeds(*state, "train --model=model --data=a.jsonl --seq=96 --steps=1 --batch=1 " FAST);
 }
 
-/* The template that a model was trained with is saved with it. */
+/* The template used in training is saved with the model. */
 static void a_chosen_template_is_kept(void **state) {
     program_run(*state, "cp -r model bare");
     write_text_file(inside(*state, "bare/tokenizer_config.json"), "{\"eos_token\": \"<|im_end|>\"}\n");
@@ -388,7 +389,7 @@ static void texts_of_json_lines(void **state) {
     assert_string_equal(ran->error, "");
 }
 
-/* A table, or JSON lines without --field, is text like any other, but nobody learns its commas unawares. */
+/* A table, or JSON lines without --field, is read as text, with a warning. */
 static void what_is_no_prose_is_said(void **state) {
     static const char note[] = "table.csv is read as plain text";
     write_text_file(inside(*state, "table.csv"), "name,text\na,\"the box and the door\"\n");

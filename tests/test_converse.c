@@ -16,7 +16,7 @@ static pid_t start_at(const char *folder, const char *command, int *terminal) {
 
 #define CHAT "infer --chat --model=model --device=cpu --temperature=0 --tokens=2"
 
-/* The texts of the messages that /save has written: the user's, "; " behind each. */
+/* The texts of the user's messages that /save has written, each followed by "; ". */
 static void expect_said(const char *folder, const char *expected) {
     char said[256] = "";
     json_t *root, *message;
@@ -54,7 +54,8 @@ static void greeting(void **state) {
     expect_said(*state, "one; two\nthree; ");
 }
 
-/* A line is edited before it is sent, a character of two bytes goes at once, and the arrows bring lines back. */
+/* A line is edited before it is sent, a character of two bytes goes at once, and the arrows bring lines
+ * back. */
 static void lines_are_edited(void **state) {
     static const char *const lines[] = {"oe\033[Dn\r", "tw\xc3\xb6\177o\r", "\033[A\033[A\r", NULL};
     int terminal;

@@ -36,7 +36,7 @@ static void the_environment_decides_how_threads_wait(void **state) {
 static pid_t rivals[RIVALS_MOST];
 static int rival_count;
 
-/* One for each core, which never rests. */
+/* One busy process per core. */
 static void rivals_begin(void) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     for (rival_count = 0; rival_count < cores && rival_count < RIVALS_MOST; rival_count++) {
@@ -76,11 +76,11 @@ static void every_report_says_that_cores_were_shared(void **state) {
     expect_text(ran->output, "unknown: others had the cores");
     assert_null(strstr(ran->output, "MFU"));
     rivals_end(state);
-    program_succeeds(*state, "test -z \"$(find . -name peaks.json)\""); // limits from then are not kept
+    program_succeeds(*state, "test -z \"$(find . -name peaks.json)\""); // limits measured then are not cached
     expect_text(program_succeeds(*state, "cat sweep/kernel_analysis_report_bs2_seq32.md")->output, mark);
 }
 
-/* More threads than cores wait for each other, which is nobody else's doing. */
+/* If a program has more threads than cores, they wait for each other, not for other programs. */
 static void own_threads_are_no_others(void **state) {
     (void)state;
     const CoreTimes before = cores_read();

@@ -1,6 +1,6 @@
-/* The profiler's side of CUPTI, with a CUPTI planted that needs no GPU (tests/planted): real steps of a small
- * model, in which every range that ends launches a kernel of the range's own name. So each kernel's name says
- * which operation it must be given to, launched by itself or as a node of a captured graph. */
+/* Profiling with a fake CUPTI that needs no GPU (tests/planted): real steps of a small model, in which every
+ * range launches a kernel with the range's name at its end. So each kernel's name says which operation it
+ * must be attributed to, whether launched directly or as a node of a captured graph. */
 #include "base/memory.h"
 #include "run/trainer.h"
 #include "profile/audit.h"
@@ -119,7 +119,7 @@ static Collector *open_collector(Device *device, const CollectorOptions *options
     return collector;
 }
 
-/* STEPS steps after others that nobody looks at. `ready`: one step before them warms tracing up. */
+/* STEPS traced steps after others that are not traced. `ready`: the step before them warms tracing up. */
 static Trace *traced(const CollectorOptions *options, bool ready) {
     Trainer t;
     Trace *trace;
@@ -162,7 +162,8 @@ static const char *name_of(const TraceEvent *e) {
     return e->kind == TRACE_OPERATION ? e->operation : e->name;
 }
 
-/* Each kernel is given to the range whose name it bears, in its step, after its launch. Their number. */
+/* Each kernel is attributed to the range with its name, in its step, after its launch. Returns their
+ * number. */
 static int64_t expect_attributed(const Trace *t) {
     int64_t kernels = 0;
     for (int64_t i = 0; i < t->count; i++) {
@@ -212,7 +213,7 @@ static int64_t count_named(const Trace *t, TraceKind kind, const char *name) {
     return count;
 }
 
-/* The report's own checks, but for those of times, which are made up. */
+/* The report's own checks, except those of times, which are synthetic. */
 static void expect_sound(Trace *t, const Figures *figures) {
     static const char *const checks[] = {"minimum <= average <= maximum",
                                          "self times sum to the total",
@@ -235,7 +236,7 @@ static int64_t phases_of(const Trace *t) {
     return count;
 }
 
-/* A graph's launch is one call; all else is as if launched kernel by kernel. */
+/* A graph's launch is one call; everything else is as if launched kernel by kernel. */
 static void graphs_are_told_apart(void **state) {
     (void)state;
     Trace *eager = traced(&(CollectorOptions){0}, true);
@@ -252,7 +253,7 @@ static void graphs_are_told_apart(void **state) {
         Trace *graphs = traced(&(CollectorOptions){.graphs = true}, ready);
         assert_int_equal(expect_attributed(graphs), kernels);
         assert_int_equal(graphs->run.launches, kernels);
-        /* Of a micro-batch and of the update; the first step of all captures them. */
+        /* One graph for a micro-batch and one for the update; the very first step captures them. */
         assert_int_equal(count_named(graphs, TRACE_RUNTIME, "cudaGraphLaunch"), STEPS * 3);
         assert_int_equal(count_named(graphs, TRACE_SCOPE, "graph"), STEPS * 3);
         expect_ok(figures_make(graphs, &figures));
@@ -345,7 +346,7 @@ static void latencies_are_kept(void **state) {
     trace_close(t);
 }
 
-/* Where CUPTI cannot be used the run goes on with events, without graphs, and says why. */
+/* If CUPTI cannot be used, the run continues with events, without graphs, and reports why. */
 static void expect_events(const CollectorOptions *options, const char *why) {
     Device *device = open_device();
     Trainer t;
@@ -378,10 +379,10 @@ static void others_come_first(void **state) {
     gpu.cupti->pretend(120000);
     expect_events(&(CollectorOptions){0}, "libcupti is of CUDA 12, and this program is of CUDA ");
     gpu.cupti->pretend(0);
-    trace_close(traced(&(CollectorOptions){0}, false)); // and then it is ours again
+    trace_close(traced(&(CollectorOptions){0}, false)); // and then CUPTI is available again
 }
 
-/* The library lies beside this program, and is found by its name. */
+/* The library is beside this program, and is loaded by its name. */
 static bool plant(const char *program) {
     char folder[4096], path[4200];
     if (!cupti_open) return false;

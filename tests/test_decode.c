@@ -129,11 +129,11 @@ static void set_weights(Rig *rig, const Case *c, Transformer *model, double *con
     }
     rig_set(rig, p->weight, values);
     if (!c->preset) rig_set(rig, stack_positions(&model->stack), in[POSITIONS]);
-    /* Without the vocabulary's padding, so that the head's kernel meets odd sizes. */
+    /* Without the vocabulary's padding, so that the head's kernel gets odd sizes. */
     p->head.weight = tensor_view(p->head.weight.data, p->head.weight.dtype, shape2(c->vocab, c->width));
 }
 
-/* The cache without the rows that nobody has written. */
+/* The cache without unwritten rows. */
 static void get_cache(Rig *rig, const Case *c, Tensor cache, double *values) {
     rig_get(rig, cache, values);
     int64_t kv = kv_of(c), there = c->past + c->steps;
@@ -313,7 +313,7 @@ static Tensor matrix(int64_t rows, int64_t width) {
     return tensor_view(NULL, F32, shape2(rows, width));
 }
 
-/* A decoder of one layer of width 8, by GPT-2's rules; nobody computes with it. */
+/* A decoder of one layer of width 8, with GPT-2's structure, which is never run. */
 static Decode small_decoder(DecodeLayer *layer) {
     const Tensor row = tensor_view(NULL, F32, shape1(8)), square = matrix(8, 8);
     const DecodeAffine norm = {row, row}, linear = {square, row};
@@ -338,7 +338,8 @@ static Decode small_decoder(DecodeLayer *layer) {
                     .token_scale = 1};
 }
 
-/* The same by Llama's rules: gated, rotary, a query head more for each of keys, heads normed, biases empty. */
+/* The same by Llama's rules: gated, rotary, a query head more for each of keys, heads normed, biases
+ * empty. */
 static Decode small_llama(DecodeLayer *layer) {
     const DecodeAffine norm = {tensor_view(NULL, F32, shape1(8)), {0}};
     const DecodeAffine heads = {tensor_view(NULL, F32, shape1(4)), {0}};
@@ -364,7 +365,7 @@ static void add_memory(DecodeLayer *layer) {
     layer->memory = matrix(5, 16);
 }
 
-/* What the operations count one by one: the sum of their FLOPs is the decoder's. */
+/* The sum of the FLOPs of the single operations must be the decoder's. */
 static double counted_flops(const Decode *d) {
     Ctx ctx = {.device = test_device(BACKEND_CPU), .dtype = F32, .measuring = true};
     expect_ok(decode_naive(&ctx, d));
@@ -390,7 +391,7 @@ static void work_is_the_operations(void **state) {
         if (flops != counted_flops(&decoders[i]))
             fail_msg("decoder %zu: %g FLOPs, but its operations %g", i, flops, counted_flops(&decoders[i]));
     }
-    /* Of rows that nobody asks for neither the weights are read nor the logits written. */
+    /* For rows that are not requested neither weights are read nor logits written. */
     Decode all = decoders[1];
     all.asked = 0;
     assert_true(decode_work(&all).bytes - decode_work(&decoders[1]).bytes == 3 * (8 + 1) * sizeof(float));

@@ -40,7 +40,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     rig_get(rig, b.dx, out[OUT_DX]);
 }
 
-/* What is kept is kept in both passes, times the factor; the rest is exactly 0. */
+/* Kept elements are the same in both passes, times the factor; the others are exactly 0. */
 static void masks_are_the_specifications(void **state) {
     const Variant *variant = state && *state ? test_variant(state, OP_DROPOUT) : &specification;
     for (int i = 0; i < CASES; i++) {

@@ -115,8 +115,8 @@ static void make_outputs(const Case *c, double **out) {
     for (int o = 0; o < OUTPUTS; o++) out[o] = zeros(count_of(c, like[o]));
 }
 
-/* One addition and one store forward; backward a sum of as many terms as there are tokens, at most. A row
- * that no token names has no error at all. */
+/* Forward: one addition and one store. Backward: a sum of at most as many terms as there are tokens. A row
+ * that no token names has no error. */
 static void model(const Batch *batch, Units u, double *const *in, double **want, double **bound) {
     const Case *c = &batch->size;
     const int64_t tokens = c->batch * c->columns, width = c->width;

@@ -62,7 +62,7 @@ static void what_is_written_is_read(void **state) {
     }
 }
 
-/* Of a GPT-2, too; what a text begins with is the folder's, and the tokenizer's where that does not say. */
+/* Also for GPT-2; the begin token is the folder's, or else the tokenizer's. */
 static void every_familys_are_the_configs(void **state) {
     static const char text[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 9, \"n_layer\": 1, \"n_head\": 1, "
                                "\"n_embd\": 4, \"n_positions\": 8, \"bos_token_id\": 0, "
@@ -90,7 +90,7 @@ static void every_familys_are_the_configs(void **state) {
     memory_free(path);
 }
 
-/* What is not ours comes back as it was; the end of a text, sizes and types are the model's. */
+/* Foreign keys survive; end tokens, sizes and types are the model's. */
 static void what_others_said_is_kept(void **state) {
     static const char generation[] = "{\"temperature\": 0.7, \"top_p\": 1.0, \"do_sample\": true, "
                                      "\"bos_token_id\": 1, \"pad_token_id\": 0, \"eos_token_id\": [5, 6], "

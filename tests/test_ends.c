@@ -1,5 +1,4 @@
-/* Runs that are told to end, or whose files go away under them: each is saved where it can be, and says
- * why. */
+/* Runs that are asked to end, or whose files fail: each is saved if possible, and reports why. */
 #include "tests/support/program.h"
 
 #include <inttypes.h>
@@ -47,7 +46,7 @@ static void test_nohup(void **state) {
     assert_int_equal(program_end(folder, program)->code, 0);
 }
 
-/* "| head -1": nobody reads any more. */
+/* "| head -1": the reader has ended. */
 static void test_nobody_reads(void **state) {
     const char *folder = *state;
     const Ran *ran = program_succeeds(folder, "{ train " ENDLESS

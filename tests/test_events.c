@@ -1,4 +1,4 @@
-/* What a run tells: the event log, the progress bar, and the JSON under both. */
+/* A run's output: the event log, the progress bar, and the JSON for both. */
 #define _GNU_SOURCE
 #include "base/utf8.h"
 #include "base/json_writer.h"

@@ -187,7 +187,7 @@ static void joins_and_takes_paths_apart(void **state) {
     assert_false(path_ends_with("in", ".bin"));
 }
 
-/* Absent is what is not there, and nothing else. */
+/* Only what does not exist is absent. */
 static void tells_what_is_there(void **state) {
     PathKind kind;
     write_text_file(inside(*state, "file"), "");
@@ -229,7 +229,7 @@ static void makes_lists_and_removes_folders(void **state) {
     expect_ok(path_glob(inside(*state, "*.none"), &list));
     assert_int_equal(list.count, 0);
     expect_error(directory_list(inside(*state, "none"), &list), ERROR_FILE, "No such file");
-    /* A link is removed, not what it points to. */
+    /* Removing a link keeps its target. */
     write_text_file(inside(*state, "kept"), "kept");
     assert_int_equal(symlink("../kept", inside(*state, "a/link")), 0);
     expect_ok(directory_remove(inside(*state, "a")));
@@ -267,7 +267,7 @@ static void publishes_folders(void **state) {
     expect_ok(directory_stage(target, &stage));
     write_text_file(inside(stage, "left"), "over");
     memory_free(stage);
-    expect_ok(publish(target, 3)); /* what an interrupted process left is in nobody's way */
+    expect_ok(publish(target, 3)); /* leftovers of an interrupted process do no harm */
     expect_entries(target, 2);
     expect_entries(*state, 1);
     expect_error(directory_publish(inside(*state, "none"), inside(*state, "new")), ERROR_FILE,
@@ -307,8 +307,8 @@ static void publishing_survives_kill(void **state) {
     free(target);
 }
 
-/* A pipe that nobody writes to, in the place of a file, is empty and no reason to wait; one that somebody
- * does is read to its end. */
+/* A pipe without a writer, in place of a file, is empty and does not block; one with a writer is read to its
+ * end. */
 static void a_pipe_is_read(void **state) {
     const char *path = inside(*state, "pipe");
     char *text;
@@ -361,7 +361,7 @@ static int64_t descriptors(void) {
     return count;
 }
 
-/* Where opening succeeds and what follows fails. */
+/* Opening succeeds, and a later step fails. */
 static void failures_leave_nothing_open(void **state) {
     const char *text = inside(*state, "text"), *folder = inside(*state, "folder"),
                *pipe = inside(*state, "pipe");

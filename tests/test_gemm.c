@@ -89,7 +89,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     rig_get(rig, product, out[0]);
 }
 
-/* One element by the definition; gaps keep what was there. */
+/* One element by the definition; gaps are unchanged. */
 static double element(const Case *c, double *const *in, int64_t batch, int64_t i, int64_t j, double *size) {
     double sum = 0;
     *size = 0;

@@ -131,7 +131,7 @@ static void draw_tokens(Inference *in, int count, int32_t *tokens) {
     sampler_close(sampler);
 }
 
-/* What the window holds now, read anew, is followed by the same tokens. */
+/* If the current window is read anew, the same tokens follow. */
 static void expect_same_follow(Inference *in, Inference *fresh, int64_t length) {
     enum { FOLLOW = 4 };
     int32_t tokens[FOLLOW], expected[FOLLOW];
@@ -154,7 +154,8 @@ static void expect_turns(const Setup *setup) {
     expect_ok(generator_start(g, prompt, PROMPT));
     draw_tokens(&in, 3, tokens);
     expect_ok(generator_append(g, more, 3));
-    assert_int_equal(g->cache.length, 7); /* the last token that was drawn is read with those behind it */
+    assert_int_equal(g->cache.length, 7); /* the last sampled token is read together with the following
+                                           * ones */
     expect_same_follow(&in, &fresh, 11);
     assert_int_equal(g->draws, 7);
     generator_forget(g, 2, 6);

@@ -1,4 +1,5 @@
-/* groups: codes against their definition; linear layers whose weights are integers by groups; the programs with them. */
+/* groups: codes against their definition; linear layers whose weights are integers by groups; the programs
+ * with them. */
 #include "base/groups.h"
 #include "base/bfloat16.h"
 #include "kernels/linear/linear.h"
@@ -52,7 +53,7 @@ static void int8_is_the_nearest(void **state) {
     }
 }
 
-/* No worse than the scale that maps the extreme to -8, of which everything is at most half a step away but for what is
+/* No worse than the scale that maps the extreme to -8: errors are at most half a step, except for values
  * clipped at 7. */
 static void int4_errs_little(void **state) {
     static float x[COUNT], y[COUNT];
@@ -94,7 +95,8 @@ typedef struct {
     Dtype dtype; // of the weight
 } Layer;
 
-/* Few rows and many; depths of fewer and of more groups than are multiplied at a time; outputs that are not in blocks. */
+/* Few rows and many; depths of fewer and of more groups than are multiplied at a time; outputs that are not
+ * in blocks. */
 static const Layer layers[] = {
     {1, 32, 1, false, I8},   {1, 576, 100, false, I8}, {4, 2112, 33, false, I8}, {3, 96, 64, true, I8},
     {9, 128, 40, false, I8}, {1, 32, 1, false, I4},    {1, 576, 100, false, I4}, {4, 2112, 33, false, I4},
@@ -127,8 +129,9 @@ static void run_layer(Rig *rig, const void *what, double *const *in, double *con
     rig_get(rig, f.y, out[0]);
 }
 
-/* A product, and how far off it may be. Exactly one rounding comes before the sums: of x to 8 bits, at most half a step
- * of each group, or of the weight to the dtype. The sums then round each of their terms at most `in` times in fp32. */
+/* A product, and how far off it may be. Exactly one rounding comes before the sums: of x to 8 bits, at most
+ * half a step of each group, or of the weight to the dtype. The sums then round each of their terms at most
+ * `in` times in fp32. */
 typedef struct {
     double value, bound;
 } Product;
@@ -152,7 +155,7 @@ static double silu(double z) {
     return z / (1 + exp(-z));
 }
 
-/* silu's slope is at most 1.1. What is stored rounds once more, with a gate before and behind it. */
+/* silu's derivative is at most 1.1. A stored value is rounded once more, with a gate before and after it. */
 static Product output(const Variant *v, const Layer *l, const double *x, const float *w, const double *scales,
                       int64_t o) {
     const double unit = v->dtype == F64 ? 0x1p-50 : v->dtype == F32 ? 0x1p-22 : 0x1p-8;
@@ -242,7 +245,8 @@ static double loss_of(const char *folder, const char *options) {
     return strtod(at + strlen("mean loss "), NULL);
 }
 
-/* A weight is off by 1/254 of its group's largest at most, or by 1/14: the loss of a small model hardly moves. */
+/* A weight is off by 1/254 of its group's largest at most, or by 1/14: the loss of a small model hardly
+ * moves. */
 static void a_folder_is_packed_at_load(void **state) {
     program_succeeds(*state, "train " TINY " --steps=20 --out=tiny");
     const double loss = loss_of(*state, ""), int8 = loss_of(*state, "--weights=int8");

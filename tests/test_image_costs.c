@@ -48,7 +48,7 @@ static void put_chunk(File *f, const char *name, const void *data, int64_t lengt
     put_big(f, (uint32_t)crc32(0, f->bytes + at, (uInt)(length + 4)), 4);
 }
 
-/* Rows of zeros, each behind its filter's number. */
+/* Rows of zeros, each after its filter type. */
 static int64_t bytes_of_rows(int64_t height, int64_t width, int bits) {
     return height && width ? height * (1 + (width * bits + 7) / 8) : 0;
 }
@@ -273,7 +273,7 @@ static void scans_are_bounded_by_pixels(void **state) {
     }
 }
 
-/* Of 2^26 pixels one would take 2 GB. */
+/* A picture of 2^26 pixels would take 2 GB. */
 static void deep_interlaced_pixels_count_twice(void **state) {
     (void)state;
     File f = png(8, 16, 6, true);

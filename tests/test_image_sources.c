@@ -60,7 +60,7 @@ static void lists_class_folders(void **state) {
     assert_int_equal(kept.count, 1);
     path_list_free(&kept);
     usleep(20000);              /* a folder's time goes by the clock's ticks */
-    write_dot(root, "b/z.png"); /* the kept list is of another time */
+    write_dot(root, "b/z.png"); /* the cached list is outdated */
     source = open_source(root, IMAGES_TRAIN, cache);
     assert_int_equal(images_count(source), 5);
     images_close(source);
@@ -85,8 +85,8 @@ static void kept_lists_are_checked(void **state) {
     }
 }
 
-/* Of this folder, but ended early or with a picture that is not in a folder of a class, as a stranger's cache
- * may have it: the first crashed, the others were believed. */
+/* Untrusted cached lists of this folder, truncated or with a picture outside any class: the first kind
+ * crashed, the others were accepted. */
 static void kept_lists_name_nothing_else(void **state) {
     const char *root = inside(*state, "data"), *cache = inside(*state, "cache");
     static const char *const lies[] = {"", "P1.png", "P../x.png", "D1.0 /dev"};
@@ -105,7 +105,7 @@ static void kept_lists_name_nothing_else(void **state) {
         expect_picture(source, 0, "1.png", "a");
         images_close(source);
     }
-    FILE *file = fopen(kept.paths[0], "ab"); // behind the list as it is
+    FILE *file = fopen(kept.paths[0], "ab"); // appended to the list
     assert_non_null(file);
     assert_int_equal(fwrite("P..", 1, 4, file), 4);
     assert_int_equal(fclose(file), 0);
@@ -218,7 +218,7 @@ static void refuses_idx_that_lies(void **state) {
     write_idx(folder, "train", "", IDX, IDX - 1);
     expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_FORMAT, "longer than its header");
     expect_error(images_open(folder, IMAGES_TEST, NULL, &source), ERROR_FILE, "no pictures for testing");
-    /* What the system cannot read is not damaged. */
+    /* A file that the system cannot read is not called damaged. */
     assert_int_equal(remove(inside(folder, "train-labels-idx1-ubyte")), 0);
     expect_ok(directory_make(inside(folder, "train-labels-idx1-ubyte")));
     expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_FILE, "not a regular file");

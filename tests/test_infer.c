@@ -280,7 +280,7 @@ static void test_few_tokens(void **state) {
     program_refuses(*state, ERROR_USAGE, "--tokenizer", "infer --model=%s --prompt=a --device=cpu", folder);
 }
 
-/* What comes later changes nothing before it. */
+/* Later tokens do not change earlier logits. */
 static void test_logits(void **state) {
     static float few[3 * 256], more[5 * 256];
     const Ran *ran =

@@ -52,7 +52,7 @@ static void constructs(void **state) {
     json_decref(root);
 }
 
-/* What transformers renders and nobody does here is refused, and says where. */
+/* Features of transformers that are unsupported are refused, with their line. */
 static void what_is_not_supported(void **state) {
     struct tm now;
     json_t *root = read_cases(&now), *one;
@@ -83,7 +83,7 @@ static void lines(void **state) {
     json_decref(root);
 }
 
-/* What a stranger's template may cost. */
+/* Limits for untrusted templates. */
 static void bounds(void **state) {
     static const char *const endless[] = {
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",

@@ -1,4 +1,4 @@
-/* What the names and shapes of kernels tell. */
+/* Information in kernels' names and shapes. */
 #include "profile/occupancy.h"
 #include "report/kernel_name.h"
 

@@ -1,5 +1,5 @@
-/* Ranks that this host starts by itself: exit codes, signals, and nothing that stays behind. And what the
- * others are told when a rank is gone, hangs, is stopped or fails. */
+/* Ranks that this host starts itself: exit codes, signals, and no leftovers; and what the others learn when a
+ * rank ends, hangs, is stopped or fails. */
 #define _GNU_SOURCE
 #include "comm/launch.h"
 
@@ -22,15 +22,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds. What would wait for ever ends after PATIENCE; what an event ends is over before SOON, on a busy machine
- * too. */
+/* Seconds. What would wait for ever ends after PATIENCE; what an event ends is over before SOON, on a busy
+ * machine too. */
 enum { RANKS = 3, PATIENCE = 120, SOON = 60, COUNT = 16 };
 
-/* What the processes of a test have in common. */
+/* Shared by the processes of a test. */
 typedef struct {
     _Atomic int started, signals[RANKS];
     _Atomic int processes[COUNT], noted; // those that must not outlive the launcher
-    char said[RANKS][1000];              // what each rank was told
+    char said[RANKS][1000];              // the message that each rank got
     _Atomic int told[RANKS];
 } Shared;
 
@@ -104,7 +104,7 @@ static Ran run_launcher(const char *folder, Rank rank, double grace) {
     return end_launcher(folder, start_launcher(folder, rank, grace), start);
 }
 
-/* None of the noted processes is left, not as a zombie either, that belongs to the tests' init. */
+/* No recorded process is left, not even as a zombie of the tests' init. */
 static void expect_nobody(void) {
     double until = device_clock() + SOON;
     for (int i = 0; i < shared->noted && i < COUNT; i++) {
@@ -143,7 +143,7 @@ static int second_exits_with_3(const Identity *identity) {
     if (identity->rank == 1) return 3;
     wait_until(&shared->started, RANKS);
     wait_seconds(0.3);
-    return 6; // it has noticed, and ends by itself
+    return 6; // it has noticed, and ends on its own
 }
 
 static void test_exit_code(void **state) {
@@ -168,7 +168,7 @@ static void test_killed_rank(void **state) {
     expect_nobody();
 }
 
-/* Ranks that end neither by themselves nor when they are told to, and one that has left something behind. */
+/* Ranks that do not end, neither on their own nor when asked, and one that leaves a child process. */
 static int clings(const Identity *identity) {
     signal(SIGTERM, SIG_IGN);
     if (identity->rank == 1) {
@@ -277,7 +277,7 @@ static int steps(const Identity *identity) {
             if (watch.what == 'f') break;
         }
         pulse_note(r, "all-reduce of %d fp32", 100 * step);
-        /* One that is there but does not come is waited for in vain, as in a library. */
+        /* A rank that is there but does not come, as if hanging in a library. */
         status = rendezvous_gather(r, "", 1, all);
         if (status) wait_seconds(PATIENCE); // only the watch ends it
     }
@@ -290,8 +290,8 @@ static void expect_told(int rank, const char *part) {
         fail_msg("rank %d: \"%s\" is not in: %s", rank, part, shared->said[rank]);
 }
 
-/* Where all end, nobody waits the two seconds that others may take to part. A busy machine may delay a run as long, so
- * one of several has to be quick. */
+/* If all ranks end, none waits the two seconds that others may take. A busy machine may delay a run that
+ * long, so only one of several must be quick. */
 static void test_parting(void **state) {
     double fastest = PATIENCE;
     watch.wrong = -1;
@@ -341,7 +341,7 @@ static void test_watch(void **state) {
     }
 }
 
-/* One rank ends before the others, which needs nobody's answer, and is not missed. */
+/* A rank that ends before the others is not missed. */
 static int ends_early(const Identity *identity) {
     int rank = identity->rank;
     Rendezvous *r;

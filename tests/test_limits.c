@@ -1,4 +1,4 @@
-/* What a machine can do at most, and what of a step's work its model needs. */
+/* The machine's limits, and the part of a step's work that its model needs. */
 #include "base/limits.h"
 #include "run/peaks.h"
 #include "tests/support/program.h"
@@ -79,7 +79,8 @@ static void streams_pass_over_the_memory(void **state) {
     device->close(device);
 }
 
-/* What memory does is more than one thread's copies do, and no level is slower than the one behind it. */
+/* All threads together get more from memory than one thread, and no cache level is slower than the next
+ * one. */
 static void all_threads_are_measured(void **state) {
     (void)state;
     Device *device;
@@ -88,7 +89,7 @@ static void all_threads_are_measured(void **state) {
     Ctx ctx = {.device = device, .dtype = F32};
     expect_ok(peaks_measure(&ctx, &peaks));
     if (!peaks_known(&peaks)) {
-        assert_non_null(peaks.note); // a busy machine: nothing is kept, and why is said
+        assert_non_null(peaks.note); // a busy machine: nothing is cached, and the reason is reported
         device->close(device);
         skip();
     }
@@ -101,7 +102,7 @@ static void all_threads_are_measured(void **state) {
     device->close(device);
 }
 
-/* What is computed a second time is done, and not needed. */
+/* Recomputed work is done, but not needed. */
 static void recomputed_work_is_not_needed(void **state) {
     double needed[3], done[3];
     static const char *const recompute[] = {"none", "hidden", "blocks"};

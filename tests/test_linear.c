@@ -7,7 +7,7 @@
 
 typedef struct {
     int64_t rows, in, out;
-    bool bias, gelu, saves; // saves: pre is kept, and the backward pass follows
+    bool bias, gelu, saves; // saves: pre is saved for the backward pass
     bool input;             // x = gelu(pre of a layer below), whose gradient is asked for
     bool done;              // dy is dpre already
     bool logits;            // y is fp32 whatever the rest is
@@ -320,7 +320,8 @@ static LinearForward plain_layer(Rig *rig, const Case *c, double *const *in) {
                            .y = rig_blank(rig, "y", dtype, shape2(c->rows, c->out))};
 }
 
-/* As `run`, but in two passes: dx, then what the weights get; without the bias's sums where others make them. */
+/* As `run`, but in two passes: dx, then what the weights get; without the bias's sums where others make
+ * them. */
 static void run_apart(Rig *rig, const void *what, bool sums, double *const *in, double *const *out) {
     const Dtype dtype = rig->ctx.dtype, wide = wide_dtype(&rig->ctx);
     const LinearForward f = plain_layer(rig, what, in);

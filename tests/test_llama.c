@@ -92,7 +92,7 @@ static void logits_are_transformers(void **state) {
     }
 }
 
-/* No two of transformers' choices are nearer than 5e-5, so fp32 must make the same. */
+/* The logits of transformers' greedy choices differ by more than 5e-5, so fp32 must make the same choices. */
 static void greedy_text_is_transformers(void **state) {
     static const SamplerOptions options = {.temperature = 0, .top_p = 1};
     const Variant *variant = test_variant(state, OP_ATTENTION);

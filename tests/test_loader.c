@@ -205,14 +205,14 @@ static void order_depends_on_position_alone(void **state) {
     tokens_close(source);
 }
 
-/* What has been read ahead is told until it is handed out; what is being read is told, too. */
+/* Prefetched batches are listed until they are handed out, including those in progress. */
 static void what_is_read_ahead_is_told(void **state) {
     TokenSource *source = open_numbers(*state, 400);
     LoaderOptions options = {.batch = 2, .seq = 5, .workers = 2, .delay_us = 1000};
     Loader *loader = open_loader(source, &options);
     Batch ahead[LOADER_AHEAD], batch;
     int count = 0;
-    for (int done = 0; done < 4;) { // as many as there is room for
+    for (int done = 0; done < 4;) { // as many as fit
         count = loader_ahead(loader, ahead);
         assert_true(count <= 4);
         done = 0;

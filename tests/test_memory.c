@@ -40,7 +40,7 @@ static int run_apart(void (*body)(int), int argument, char printed[PRINTED]) {
     return WEXITSTATUS(status);
 }
 
-/* The code that README.md gives to a lack of memory, and a last line that says so, behind a sanitizer's own. */
+/* The exit code for lack of memory in README.md, and a last line that reports it, after a sanitizer's own. */
 static void expect_shortage(int code, const char *printed) {
     const char *said = strstr(printed, "out of host memory");
     assert_int_equal(code, ERROR_MEMORY);

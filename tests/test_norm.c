@@ -35,17 +35,17 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 enum { DRAW = 9 };
 
-/* What is dropped from the skip: half of its elements, half of its samples, or both. */
+/* Drops half of the skip's elements, half of its samples, or both. */
 enum { ELEMENTS = 1, SAMPLES = 2 };
 
-/* Half: what is kept is doubled, which rounds nothing. */
+/* Half: kept values are doubled, which is exact. */
 static Dropout half(Rig *rig, uint32_t instance) {
     const int32_t draw = DRAW;
     return (Dropout){
         .rate = 0.5, .seed = 42, .instance = instance, .draw = rig_put_ints(rig, "draw", shape1(1), &draw)};
 }
 
-/* Of a sample: as few as make whole ones of all rows, but more than one where that can be. */
+/* Rows per sample: the smallest divisor above one, if there is one. */
 static int64_t sample_rows(const Case *c) {
     for (int64_t rows = 2; rows <= c->rows; rows++)
         if (c->rows % rows == 0) return rows;
@@ -97,7 +97,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     run_with(rig, what, 0, false, in, out);
 }
 
-/* dr lies where dy does. */
+/* dr shares memory with dy. */
 static void run_in_place(Rig *rig, const void *what, double *const *in, double *const *out) {
     run_with(rig, what, 0, true, in, out);
 }

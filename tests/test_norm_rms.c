@@ -10,7 +10,7 @@ typedef struct {
     int64_t rows, heads, width;
     int64_t gap; // columns of a packed projection around x, y, dy and dr; no skip then
     bool skip, accumulate, sums;
-    bool in_place; // dr lies where dy does
+    bool in_place; // dr shares memory with dy
 } Case;
 
 enum { X, SKIP, WEIGHT, DY, DR, DWEIGHT, DR_SUMS, INPUTS };
@@ -55,8 +55,8 @@ static void expect_gap_untouched(Rig *rig, const Case *c, Tensor view) {
         if (i % stride < before || i % stride >= before + width) assert_true(isnan(values[i]));
 }
 
-/* With `drop`, half of the skip is dropped; what is kept is doubled, which rounds nothing. out: dskip, too,
- * after the others. */
+/* With `drop`, half of the skip is dropped; kept values are doubled, which is exact. out: dskip comes after
+ * the others. */
 enum { DRAW = 9 };
 
 static void run_with(Rig *rig, const Case *c, bool drop, double *const *in, double *const *out) {

@@ -52,7 +52,7 @@ static const OptionTable all = {table, ROWS, &defaults, sizeof defaults};
 
 /* ---- helpers ---- */
 
-/* Splits at '\x1f' where arguments hold blanks, else at blanks. */
+/* Splits at '\x1f' if arguments contain blanks, else at blanks. */
 static int split(const char *line, char *copy, size_t room, char **argv) {
     int argc = 0;
     snprintf(copy, room, "%s", line);
@@ -321,7 +321,8 @@ static void test_file(void **state) {
     options_close(&set);
 }
 
-/* Of a file that nobody named, only what travels is read, and it does not count as asked for. */
+/* From a file that was not named explicitly only options that travel are read, and they do not count as
+ * given. */
 static void test_travelling_file(void **state) {
     (void)state;
     OptionSet set;

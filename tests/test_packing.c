@@ -31,7 +31,7 @@ static void rows_are_full(void **state) {
     (void)state;
     expect_packed((const int64_t[]){5}, 1, 5, 1);
     expect_packed((const int64_t[]){1, 1, 1, 1}, 4, 4, 1);
-    expect_packed((const int64_t[]){6, 4, 5, 5, 9, 1, 10}, 7, 10, 4); // no room is left
+    expect_packed((const int64_t[]){6, 4, 5, 5, 9, 1, 10}, 7, 10, 4); // no space is left
     expect_packed((const int64_t[]){3, 3, 3}, 3, 5, 3);
     expect_packed(NULL, 0, 7, 0);
 }

@@ -251,7 +251,7 @@ static void interrupt(const char *folder, const char *command) {
     assert_false(path_exists(inside(folder, "x")));
 }
 
-/* What has been written stays, and the same command continues: half an answer at the end is made again. */
+/* Written answers stay, and the same command continues; half an answer at the end is computed again. */
 static void test_interrupted(void **state) {
     const char *const commands[] = {
         "infer --model=pairs --device=cpu --translate=many.txt --batch=1 --beam=2 --tokens=20 "
@@ -312,7 +312,7 @@ static void test_profile(void **state) {
     assert_string_equal(ran->output, plain->output);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
     program_succeeds(*state, "profile check P/profiling_stats.json");
-    /* Token by token: of the twelve that two runs make, the fourth to eighth are traced. */
+    /* Token by token: of twelve tokens in two runs, the fourth to eighth are traced. */
     ran = program_succeeds(
         *state, "%s --profile='[4,9)' --profile-tokens --profile-out=T --decoding=self --report=tables",
         translate);

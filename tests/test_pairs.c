@@ -48,7 +48,7 @@ static PairSource *open_pairs(const char *folder, int64_t seq) {
     write_side(options.target, 1, PAIRS);
     PairSource *pairs;
     expect_ok(pairs_open(&options, &pairs));
-    tokenizer_free(tokenizer); /* it is not kept */
+    tokenizer_free(tokenizer); /* the pairs do not need it any more */
     return pairs;
 }
 
@@ -274,7 +274,7 @@ static TokenSource *open_text(const char *folder, Tokenizer *tokenizer) {
     return source;
 }
 
-/* What is hidden by a random token may become any of the vocabulary, the last one too. */
+/* A random replacement may be any token of the vocabulary, including the last. */
 static void random_tokens_are_of_the_whole_vocabulary(void **state) {
     enum { VOCAB = 8, SEQ = 42, ROWS = 125 };
     Tokenizer *tokenizer;

@@ -1,4 +1,4 @@
-/* How parameters lie in the flat space: in the network's order, a group's in one range. */
+/* The order of parameters in the flat space: that of the network, with each group contiguous. */
 #include "tests/support/expect.h"
 
 #include "model/config.h"
@@ -23,7 +23,7 @@ static bool within(const Parameters *p, int group, const Parameter *parameter) {
     return false;
 }
 
-/* Of a stack: its embeddings, each block, what follows. Returns the group behind it. */
+/* A stack: its embeddings, each block, and what follows. Returns the next group. */
 static int expect_stack(const Parameters *p, const StackParameters *s, int64_t layers) {
     int group = s->first_group;
     for (int64_t i = 0; i < layers; i++) {
@@ -67,7 +67,7 @@ static void groups_are_ranges(void **state) {
     }
 }
 
-/* What is counted without a list is what the list holds. */
+/* Counts without a list equal those of the list. */
 static void counts_follow_from_the_list(void **state) {
     (void)state;
     for (int k = 0; config_preset_name(k); k++) {
@@ -140,12 +140,12 @@ static void decay_is_a_mark(void **state) {
         assert_true(info->offset % ADAMW_UNIT == 0);
         changes += i && info->decays != info[-1].decays;
     }
-    assert_true(changes > c.layers); // they do not lie apart
+    assert_true(changes > c.layers); // they are not contiguous
     parameters_close(&p);
 }
 
-/* Every element is in one bucket and in one rank's part of it, whole blocks; and a bucket ends where its group
- * does, or less than a cut later. */
+/* Every element is in one bucket and in one rank's part of it, whole blocks; and a bucket ends where its
+ * group does, or less than a cut later. */
 static void buckets_are_whole_blocks(void **state) {
     (void)state;
     for (int ranks = 2; ranks <= 64; ranks *= 2) {
@@ -174,7 +174,7 @@ static void buckets_are_whole_blocks(void **state) {
     }
 }
 
-/* Every element of the sums lies in a block or in one part; a range cuts the parts. */
+/* Every element of the sums is in a block or in one part; a range cuts the parts. */
 static void parts_lie_outside_the_blocks(void **state) {
     (void)state;
     for (int k = 0; config_preset_name(k); k++) {
@@ -202,8 +202,8 @@ static void parts_lie_outside_the_blocks(void **state) {
     }
 }
 
-/* What is kept of the micro-batches before, of the parts outside the blocks alone or of everything: each part has a place
- * of its own, one behind the other. */
+/* Accumulated gradients of earlier micro-batches, for parts outside the blocks or for everything: each part
+ * has its own place, one after another. */
 static void finished_parts_have_places(void **state) {
     (void)state;
     static float memory[1];

@@ -122,7 +122,7 @@ static void make_outputs(const Case *c, double **out) {
     for (int o = 0; o < OUTPUTS; o++) out[o] = zeros(output_count(c, o));
 }
 
-/* What adds to element `at` of a sum that is kept in `wide`. */
+/* Adds a term to element `at` of a sum in `wide` precision. */
 static void add_to(double *want, double *bound, int64_t at, double value, double error) {
     want[at] += value;
     bound[at] += error * fabs(value);

@@ -193,7 +193,7 @@ static Status choosing_rank(int rank, void *user) {
     return OK;
 }
 
-/* One line of the file of choices for each: one rank has timed it, and the others have taken its choice. */
+/* Each product has one line in the file of choices: one rank has timed it, and the others use its choice. */
 static void test_one_choice(void **state) {
     char *text;
     PathList files;

@@ -118,7 +118,7 @@ static void passes_over_broken_pictures(void **state) {
     expect_ok(directory_remove(inside(*state, "data/classb/bad.jpg")));
 }
 
-/* A head that is kept has its own names. */
+/* A head that is kept keeps its names. */
 static void names_of_classes_are_compared(void **state) {
     const char *again =
         "train --model=named --batch=4 --device=cpu --peaks=0 --steps=1 --val-every=0 --data=";
@@ -156,7 +156,8 @@ static void equal_names_are_numbered(void **state) {
                              "--val-every=0 --data=alike --out=again");
 }
 
-/* What cannot be saved is refused before the first step: unnamed classes are called LABEL_<number>. */
+/* A model that cannot be saved is refused before the first step: unnamed classes are called
+ * LABEL_<number>. */
 static void refuses_what_cannot_be_saved(void **state) {
     program_succeeds(*state, "mkdir clash && cp -r data/classa clash/a && cp -r data/classb clash/LABEL_3");
     const Ran *ran = program_refuses(*state, ERROR_USAGE, "could not be saved",
@@ -189,7 +190,7 @@ static void sizes_are_swept(void **state) {
                     "infer --model=vit-nano --device=cpu --sweep --image-sizes=28,3 --profile-out=none");
 }
 
-/* Of a validation inside the window and of one behind it; a page's tables are the bundle's. */
+/* One validation is inside the window and one after it; a page's tables are the bundle's. */
 static void pages_tell_the_accuracy(void **state) {
     program_succeeds(*state,
                      VIT " --steps=12 --val-every=4 --profile=0,0,1,2,1 --profile-out=told --log=told.jsonl");

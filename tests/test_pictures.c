@@ -154,7 +154,7 @@ static void broken_pictures(void **state) {
         expect_ok(loader_seek(loader, epoch * COUNT));
         expect_ok(loader_next(loader, &batch));
         assert_int_equal(batch.tokens, BATCH);
-        assert_memory_equal(batch.pictures + BYTES, batch.pictures + 2 * BYTES, BYTES); // the one behind it
+        assert_memory_equal(batch.pictures + BYTES, batch.pictures + 2 * BYTES, BYTES); // the next picture
     }
     assert_int_equal(broken_count(broken), 1);
     char *message = broken_message(broken, 0);

@@ -11,7 +11,7 @@ typedef struct {
     int64_t rows, in, out;
     bool bias;
     Activation activation;
-    bool saves; // GELU's input is kept, and the backward pass follows, to a GELU below
+    bool saves; // GELU's input is saved, and the backward pass follows, through the GELU of the layer below
     bool skip;  // a residual stream is added
 } Case;
 
@@ -50,7 +50,7 @@ static void counts_of(const Case *c, int64_t in[INPUTS], int64_t out[OUTPUTS]) {
     for (int o = 0; o < OUTPUTS; o++) out[o] = outs[o];
 }
 
-/* Of the layer below. */
+/* The activation of the layer below. */
 static Activation gelu_of(const Case *c) {
     return c->activation ? c->activation : ACTIVATION_GELU_TANH;
 }
@@ -87,7 +87,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     if (c->bias) rig_get(rig, b.dbias, out[DBIAS]);
 }
 
-/* Of each output the sum of its terms' magnitudes: the same products of magnitudes, without the GELUs. */
+/* The sum of the magnitudes of each output's terms: the same products on magnitudes, without GELU. */
 static void run_plain(Rig *rig, const void *what, double *const *in, double *const *out) {
     const Case *c = what;
     const Shape x = shape2(c->rows, c->in), y = shape2(c->rows, c->out), weight = shape2(c->out, c->in);
@@ -117,14 +117,15 @@ static double slope(const Case *c, double z) {
     return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * z * z);
 }
 
-/* As in test_linear.c: GELU is no steeper than 1.13, and the hardware's tanh may err by four units. What enters
- * the products has been rounded already. `bound` comes with the magnitudes. */
+/* As in test_linear.c: GELU is no steeper than 1.13, and the hardware's tanh may err by four units. What
+ * enters the products has been rounded already. `bound` comes with the magnitudes. */
 static void bound_errors(const Case *c, Units u, double *const *in, double *const *want, double **bound) {
     const double steepest = 1.13, tanh_error = 4 * (u.product + u.wide);
     const double forward = sum_error(u.wide, c->in), backward = sum_error(u.wide, c->out);
     const double sum = sum_error(u.wide, c->rows + 1);
     for (int64_t i = 0; i < c->rows * c->out; i++) {
-        /* The product may be stored before the bias is added, or the bias and the residual stream before it. */
+        /* The product may be stored before the bias is added, or the bias and the residual stream before
+         * it. */
         const double *pre = c->saves ? want[PRE] : c->activation ? bound[Y] : want[Y];
         const double added = (c->bias ? fabs(in[BIAS][i % c->out]) : 0) + (c->skip ? fabs(in[SKIP][i]) : 0);
         const double stored = 2 * fabs(pre[i]) + added;

@@ -1,4 +1,4 @@
-/* Real steps, traced on the CPU: what the events and the tables say. */
+/* Real steps, traced on the CPU: their events and tables. */
 #include "run/peaks.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
@@ -34,7 +34,8 @@ static void test_events(void **state) {
          * backward; the update. */
         assert_int_equal(counts[TRACE_STEP], TRACED_STEPS);
         assert_int_equal(own, TRACED_STEPS); // "my range", and no range that fusebox itself opens
-        assert_int_equal(counts[TRACE_PHASE], TRACED_STEPS); // the others lie in "my range", so are scopes
+        assert_int_equal(counts[TRACE_PHASE], TRACED_STEPS); // the others are inside "my range", so they are
+                                                             // scopes
         assert_int_equal(counts[TRACE_OPERATION], TRACED_STEPS * (2 * (7 * TRACED_LAYERS + 3) + 1));
         assert_int_equal(counts[TRACE_FILL], TRACED_STEPS); // gradients and loss at once
         assert_true(counts[TRACE_KERNEL] >= counts[TRACE_PRIMITIVE]);
@@ -164,7 +165,7 @@ static void test_kernels(void **state) {
     int64_t row = find_row(t, "cblas_sgemm NT"); // linear layers and the head, scores
     assert_true(cell(t, row, "instances") == TRACED_STEPS * (4 * TRACED_LAYERS + 1 + 2 * TRACED_LAYERS));
     tables_free(&tables);
-    /* Forward and backward are two kernels, though both parts are called "flash attention". */
+    /* Forward and backward are two kernels, although both primitives are called "flash attention". */
     expect_ok(tables_of_trace(traces[FORM_FUSED], NAMES_PLAIN, &tables));
     t = tables_find(&tables, "kernels");
     row = find_row(t, "attention backward: flash attention");

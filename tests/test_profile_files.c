@@ -64,8 +64,8 @@ static void train_leaves_its_files(void **state) {
         *state, "test $(ls made/here/tables/*.csv | wc -l) = $(grep -c '^### ' made/here/tables/all.md)");
 }
 
-/* What a viewer asks of the trace of a real run: no negative time, slices of a track inside or beside each
- * other. */
+/* Requirements of viewers for the trace of a real run: no negative time, slices of a track disjoint or
+ * nested. */
 static void expect_nested(const char *folder, const char *name) {
     json_t *root = json_in(folder, name), *event;
     enum { TRACKS = 512, DEPTHS = 32, FIRST_TRACK = 10000 };
@@ -96,8 +96,8 @@ static void trace_is_nested(void **state) {
     expect_nested(*state, "nested/trace.json");
 }
 
-/* One process; arrows from operations to their parts; what they read; the thread that loads data, which has
- * read the first batches before the first step. */
+/* One process; arrows from operations to their primitives; inputs; the data loader's thread, which has read
+ * the first batches before the first step. */
 static void trace_of_the_cpu(void **state) {
     int64_t primitives = 0, products = 0, arrows = 0, readings = 0, shapes = 0;
     size_t i;
@@ -235,8 +235,8 @@ static void pages_fit_desks_and_phones(void **state) {
     if (ran->code) fail_msg("%s%s", ran->output, ran->error);
 }
 
-/* The Llama family's needed work, counted by hand: products, 6 for each pair that is turned, 4 for each SwiGLU and
- * 11 for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
+/* The Llama family's needed work, counted by hand: products, 6 for each pair that is turned, 4 for each
+ * SwiGLU and 11 for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
 static void a_llamas_work_is_counted(void **state) {
     const double rows = 64, width = 128, kv = 64, qkv = width + 2 * kv, hidden = 384, vocab = 256;
     // keys that all queries of all heads see, the columns of a head, and what turning q and k takes
@@ -313,7 +313,7 @@ static void expect_sweep(const char *folder, const char *sweep) {
     memory_free(table);
 }
 
-/* What a guide to PyTorch's profiler has its readers ask of the file. */
+/* Values that a guide to PyTorch's profiler reads from the file. */
 static void expect_guide(const char *folder, const char *name) {
     json_t *root = json_in(folder, name), *operators = json_object_get(root, "top_aten_operators");
     const json_t *first = json_array_get(operators, 0), *summary = json_object_get(root, "summary");

@@ -52,7 +52,7 @@ static void test_timers(void **state) {
     assert_null(strstr(ran->output, "Kernels"));
 }
 
-/* Where the run ends with the recorded steps nothing was timed, and nothing is said of such times. */
+/* If the run ends with the recorded steps, nothing was timed, and no such times are reported. */
 static void test_nothing_timed(void **state) {
     const Ran *ran =
         program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,3,1 --profile-latency --report=tables");
@@ -211,7 +211,7 @@ static void test_refusals(void **state) {
     program_refuses(*state, ERROR_USAGE, "--profile= is empty", PROFILED "--profile=");
 }
 
-/* What cannot be written is said before the first step, or at the end: never passed over. */
+/* An output that cannot be written is reported before the first step, or at the end, but never ignored. */
 static void test_unwritable(void **state) {
     const Ran *ran =
         program_run(*state, PROFILED "--steps=3 --profile=1,0,0,1,1 --profile-out=text.txt --log=none.jsonl");

@@ -66,7 +66,7 @@ static void infer(const char *line, const char *message) {
     options_close(&set);
 }
 
-/* What is printed on standard output from here to capture_end. */
+/* Captures standard output until capture_end. */
 typedef struct {
     FILE *file;
     int saved;
@@ -158,7 +158,7 @@ static void test_train_contradictions(void **state) {
     train("--schedule=cosin",
           "--schedule=cosin: expected cosine|linear|wsd|constant|noam; did you mean 'cosine'?");
     train("--beta1=1", "--beta1=1: expected a number of at least 0 and below 1");
-    /* What fp32, in which the update is computed, cannot hold. */
+    /* Values that fp32, in which the update is computed, cannot represent. */
     train("--lr=1e39", "--lr=1e39: expected a number from 0 to 3.40282e+38");
     train("--min-lr=1e39", "--min-lr=1e39: expected a number from 0 to 3.40282e+38");
     train("--clip=1e39", "--clip=1e39: expected a number from 0 to 3.40282e+38");
@@ -248,7 +248,7 @@ static void test_help(void **state) {
     }
 }
 
-/* What --print-config prints gives the same options back, and the same print. */
+/* The output of --print-config gives the same options back, and the same output. */
 static void test_print_config(void **state) {
     (void)state;
     const char *const lines[] = {"", "--dtype=fp64 --steps=30 --lr=0.1 --schedule=constant",

@@ -1,4 +1,4 @@
-/* What the programs refuse: every exit code of base/status.h, with its one line, and nothing half-written. */
+/* Errors of the programs: every exit code of base/status.h, with its one line, and nothing half-written. */
 #define _GNU_SOURCE
 #include "tests/support/program.h"
 
@@ -256,7 +256,7 @@ static void test_nothing_left(void **state) {
     assert_string_equal(ran->output, "");
 }
 
-/* What others keep models in is found, or told apart. */
+/* Other programs' folders of models are found, or identified. */
 static void test_folders_of_others(void **state) {
     program_succeeds(*state,
                      "mkdir -p hub/refs hub/snapshots && cp -r runs/step-00000002 hub/snapshots/0123abc && "

@@ -80,7 +80,7 @@ static void permutations_visit_each_once(void **state) {
     }
     int64_t large = (int64_t)1 << 62;
     assert_true(random_permute(1, 1, large, 5) < large);
-    /* Where the first lands, over many epochs: each place equally often. */
+    /* The position of the first item over many epochs: each equally often. */
     double places[5] = {0};
     for (uint64_t epoch = 0; epoch < 10000; epoch++) places[random_permute(3, epoch, 5, 0)]++;
     for (int i = 0; i < 5; i++) assert_true(fabs(places[i] - 2000) < 200);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What Open MPI asks of somebody who is root, in a container, with few cores; it frees little when it ends. */
+/* What Open MPI requires for root, in a container, with few cores; it frees little when it ends. */
 #define MPIRUN                                                                                               \
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "         \
     "OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 mpirun "
@@ -81,7 +81,7 @@ static void test_masked_tokens(void **state) {
                             "--data=text.txt --tokenizer=bert --dropout=0.1 --val-every=2");
 }
 
-/* And so do the lengths of the rows. */
+/* The same for the lengths of rows. */
 static void test_pairs(void **state) {
     needs_mpi(*state);
     program_succeeds(*state, "head -c 3000 text.txt >source.txt && tr a-m n-z <source.txt >target.txt && "
@@ -155,7 +155,7 @@ static void test_resume(void **state) {
     expect_same_step(folder, "four", "five", 5);
 }
 
-/* Rank 0 makes the folder, while the others may look for it; and it alone tells of what is damaged. */
+/* Rank 0 creates the folder while the others may look for it, and only rank 0 reports what is damaged. */
 static void test_resume_elsewhere(void **state) {
     const char *folder = *state;
     needs_mpi(folder);
@@ -175,7 +175,7 @@ static void test_resume_elsewhere(void **state) {
     assert_null(strstr(told + 1, "is damaged and passed over"));
 }
 
-/* One signal to one rank: all finish the step, and one saves. */
+/* A signal to one rank: all finish the step, and one saves. */
 static void test_interrupt(void **state) {
     const char *folder = *state;
     needs_mpi(folder);
@@ -188,9 +188,9 @@ static void test_interrupt(void **state) {
 
 /* ---- ranks that die ---- */
 
-/* Starts three ranks, each of which leaves its process's number in pid.RANK, what it says in error.RANK and its
- * exit code in code.RANK; kills one of them `ms` after they have met, or with -1 when there is a checkpoint. The
- * others end in time with code 6 and a line that names it; what was saved last is whole, and nobody holds it. */
+/* Starts three ranks, each of which writes its process id to pid.RANK, its errors to error.RANK and its exit
+ * code to code.RANK. Kills one of them `ms` after the rendezvous, or with -1 when there is a checkpoint. The
+ * others end in time with code 6 and a line that names it; the last checkpoint is complete and not locked. */
 static void expect_ends(const char *folder, int victim, int ms) {
     program_succeeds(folder, "rm -rf dying pid.* code.* error.*");
     pid_t mpirun = program_start(

@@ -6,7 +6,7 @@
 
 enum { KERNELS = 7 };
 
-/* What another profiler is told. */
+/* What another profiler receives. */
 typedef struct {
     int64_t marks[16], captures[4], replays[4];
     int depth, most, capture_count, replay_count;

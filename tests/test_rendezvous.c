@@ -134,7 +134,7 @@ static void test_wrong_starters(void **state) {
     expect_error(identity_read(&identity), ERROR_USAGE, "too long for a host's name");
 }
 
-/* What differs from run to run makes another token; what differs from rank to rank does not. */
+/* Tokens differ between runs, but not between ranks. */
 static void test_tokens(void **state) {
     (void)state;
     Identity one, same, other;

@@ -28,7 +28,8 @@ static void expect_resumes(const char *folder, const char *name, const char *fla
     snprintf(whole_weights, sizeof whole_weights, "%s-whole/step-00000010", name);
     program_succeeds(folder, "train " RUN "--steps=10 --save-every=5 --out=%s-whole --log=%s %s -q", name,
                      whole, flags);
-    /* The rest is gone, as if the run had ended at step 5; what it was told stays beside its checkpoints. */
+    /* Later checkpoints are removed, as if the run had ended at step 5; --config stays beside its
+     * checkpoints. */
     program_succeeds(folder, "cp -r %s-whole %s-part && rm -r %s", name, name, part_weights);
     program_succeeds(folder, RESUME "=%s-part/step-00000005 --out=%s-part --log=%s -q", name, name, part);
     const char *numbers = log_numbers(folder, part, 0);
@@ -95,7 +96,7 @@ static void test_resume_cuda_naive(void **state) {
     expect_resumes(*state, "cuda-naive", "--device=cuda --dtype=bf16 --fused=0 --accum=2");
 }
 
-/* --resume alone takes the newest in --out; told the same log again, it goes on with it. */
+/* --resume alone resumes from the newest checkpoint in --out; with the same log, it appends to it. */
 static void test_resume_last(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " RUN "--steps=8 --log=whole.jsonl --schedule=constant -q");
@@ -197,7 +198,7 @@ static void test_unreadable_options(void **state) {
                     RESUME " --out=unread --steps=2 --data=text.txt -q");
 }
 
-/* Nor does --keep travel: a run that goes on leaves alone what was there before it, unless told. */
+/* --keep does not travel either: a resumed run does not remove earlier checkpoints, unless asked. */
 static void test_resume_keeps(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=4 --save-every=1 --val-every=0 --keep=0 --out=kept -q");
@@ -247,7 +248,8 @@ static void test_decayed_first(void **state) {
     for (int i = 0; i < 3; i++) assert_true(fabs(losses[i] - before[i]) <= 0x1p-23 * before[i]);
 }
 
-/* A run's folder means its newest checkpoint. A last rate that was a tenth of the first is a tenth of a new one. */
+/* A run's folder means its newest checkpoint. A last rate that was a tenth of the first is a tenth of a new
+ * one. */
 static void test_resume_run(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=2 --save-every=1 --lr=0.01 --out=whole-run -q");
@@ -313,7 +315,7 @@ static void test_two_at_once(void **state) {
     assert_int_equal(program_end(folder, program)->code, 0);
 }
 
-/* What the checkpoint is cannot be changed on the way; to name it again can do no harm. */
+/* The checkpoint's sizes cannot be changed on resuming; naming the same ones is allowed. */
 static void test_other_sizes(void **state) {
     program_succeeds(*state, "train " TINY " --steps=2 --val-every=0 --out=sized -q");
     program_succeeds(*state, RESUME " --out=sized --steps=3 --width=32 --layers=2");
@@ -322,7 +324,7 @@ static void test_other_sizes(void **state) {
                     RESUME " --out=sized --steps=4 --width=64");
 }
 
-/* One step of many micro-batches never ends while this test waits. */
+/* A step of many micro-batches that does not end while this test waits. */
 static void expect_ends_at_once(const char *folder, int number) {
     program_succeeds(folder, "rm -rf long");
     pid_t program =
@@ -389,13 +391,13 @@ static void test_kill(void **state) {
     const char *numbers = log_numbers(folder, "survived.jsonl", 0);
     assert_true(strlen(numbers) > 0);
     assert_string_equal(numbers, log_numbers(folder, "never.jsonl", step));
-    /* Two are kept, and nothing is left of the saves that were cut off. */
+    /* Two are kept, and nothing is left of interrupted saves. */
     const Ran *ran =
         program_succeeds(folder, "cd killed && ls -A | grep -v -e cache -e options.json | wc -l");
     assert_int_equal(strtol(ran->output, NULL, 10), 2);
 }
 
-/* What the run was trained on stands in the checkpoint. */
+/* The checkpoint records what the run was trained on. */
 static void test_resume_with_other_facts(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=2 --val-every=0 --out=facts -q && "

@@ -82,8 +82,8 @@ static void describe(const AttentionCase *c, char text[96]) {
              c->lengths ? " lengths" : "", c->packed ? " packed" : "");
 }
 
-/* Blocks of queries and of keys have 64 rows on the CPU and up to 128 on a GPU: half of many rows, rounded up,
- * fills as many blocks there. */
+/* Blocks of queries and of keys have 64 rows on the CPU and up to 128 on a GPU: half of many rows, rounded
+ * up, fills as many blocks there. */
 static void check(const Variant *variant, const AttentionCase *whole, int64_t tokens) {
     static const char *const names[ATTENTION_OUTPUTS] = {"y", "lse", "dq", "dk", "dv"};
     const Units u = units_of(variant);
@@ -145,8 +145,8 @@ static double *rows_of(const AttentionCase *c, double *whole, int64_t width, int
     return part;
 }
 
-/* A prompt of 5, then pieces of 1, 1, 3, ...: out: y, q as turned, and the keys' cache, of which the past is
- * told on the device too. */
+/* A prompt of 5, then pieces of 1, 1, 3, .... out: y, rotated q, and the keys' cache; the past is also given
+ * on the device. */
 enum { PIECES = 7, CAPACITY = 80 };
 static const int32_t pieces[PIECES] = {5, 1, 1, 3, 1, 60, 1};
 

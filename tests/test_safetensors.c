@@ -205,7 +205,7 @@ static void flipped_bits_are_found(void **state) {
     free(foreign);
 }
 
-/* What goes into a pipe cannot be written again at its end. */
+/* Data in a pipe cannot be rewritten at the end. */
 static void a_pipe_gets_no_digests(void **state) {
     const char *path = inside(*state, "pipe");
     SafetensorsEntry entry = {.name = "x", .type = SAFE_U8, .rank = 1, .d = {4}};

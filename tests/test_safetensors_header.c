@@ -81,7 +81,7 @@ static void nested_deeply(void **state) {
     free(header);
 }
 
-/* What jansson, or another lenient reader, would take, and what serde_json refuses. */
+/* Numbers that jansson, or another lenient reader, would accept, and that serde_json refuses. */
 static void numbers_are_strict(void **state) {
     (void)state;
     static const char *const numbers[] = {"-0", "+1", "01", "1e0", "1.", ".5", "0x1", "1e", "-", "1\0", "00"};
@@ -102,7 +102,7 @@ static void numbers_are_strict(void **state) {
             expect_error(safetensors_parse(file, size, "x", &parsed), ERROR_FORMAT, "x: ");
             free(file);
         }
-        if (i == 0 || i == 3) continue; /* well-formed in a field that nobody asks for */
+        if (i == 0 || i == 3) continue; /* well-formed, in an ignored field */
         size_t at = (size_t)snprintf(header, sizeof header, "{\"a\":{\"x\":%s", numbers[i]) + (i == 9);
         at += (size_t)snprintf(header + at, sizeof header - at,
                                ",\"dtype\":\"U8\",\"shape\":[0],"

@@ -66,7 +66,7 @@ static void test_greedy(void **state) {
     }
 }
 
-/* The padding lies behind the vocabulary; the sampler does not even look at it. */
+/* Padding comes after the vocabulary; the sampler does not read it. */
 static void test_padding(void **state) {
     (void)state;
     const float logits[VOCAB] = {0, 0, 0, 0, NAN, 100};

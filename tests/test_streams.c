@@ -1,4 +1,4 @@
-/* What the CPU writes past its caches, where it is large: fills, and the weights that AdamW rounds. */
+/* Streaming stores on the CPU, for large data: fills, and the weights that AdamW rounds. */
 #include "base/bfloat16.h"
 #include "kernels/device/device.h"
 #include "optim/adamw.h"

@@ -1,11 +1,10 @@
-/* SwiGLU: a gated layer alone, its own backward pass, and the one that the layer behind it makes
- * (`input`). */
+/* SwiGLU: a gated layer alone, its own backward pass, and the one by the next layer (`input`). */
 #include "kernels/linear/linear.h"
 #include "tests/support/compare.h"
 
 #include <math.h>
 
-/* A gated layer in -> 2 * hidden, and behind it a layer hidden -> out whose backward pass ends at pre. */
+/* A gated layer in -> 2 * hidden, followed by a layer hidden -> out whose backward pass ends at pre. */
 typedef struct {
     int64_t rows, in, hidden, out;
     bool bias, saves;
@@ -94,7 +93,7 @@ static void run_alone(Rig *rig, const void *what, double *const *in, double *con
     get_own_gradient(rig, &b, out);
 }
 
-/* With the layer behind it, whose backward pass makes dpre. */
+/* With the next layer, whose backward pass computes dpre. */
 static void run_chain(Rig *rig, const void *what, double *const *in, double *const *out) {
     const Case *c = what;
     const Dtype dtype = rig->ctx.dtype;

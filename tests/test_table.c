@@ -133,7 +133,7 @@ static void test_numbers(void **state) {
     }
 }
 
-/* Columns from the end that there is no room for are named, and notes are broken. */
+/* Columns at the end that do not fit are named, and notes are wrapped. */
 static void test_width(void **state) {
     (void)state;
     Table t = example();

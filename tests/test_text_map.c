@@ -58,7 +58,7 @@ static void gzip_is_read(void **state) {
     free(text);
 }
 
-/* 66 KB that would take 67 MB, and as many times more as somebody likes. */
+/* 66 KB that decompress to 67 MB, and could to any multiple. */
 static void what_only_fills_the_memory_is_refused(void **state) {
     enum { LENGTH = (1 << 26) + 1 };
     char *text = malloc(LENGTH);

@@ -300,7 +300,7 @@ static void hostile_merges(void **state) {
     assert_int_equal(list.count, 1);
     token_list_free(&list);
     tokenizer_free(lines);
-    /* No merges at all are fine: every byte is a token. */
+    /* A tokenizer may have no merges: every byte is a token. */
     write_text_file(inside(*state, "merges.txt"), "");
     Tokenizer *tokenizer = open_tokenizer(*state);
     expect_round_trip(tokenizer, (const uint8_t *)"the box", 7);
@@ -401,8 +401,8 @@ static void older_files_and_added_tokens(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* The end of a text is what the config says, or "<|endoftext|>", which need not be the token of the end: both are
- * what they were when the tokenizer is saved, and what decides where texts are parted is in the hash. */
+/* The end of a text is the config's, or "<|endoftext|>", which may differ from the end token: both are
+ * preserved when the tokenizer is saved, and the separator of texts is part of the hash. */
 static void the_end_of_a_text_is_kept(void **state) {
     const int32_t next = 757;
     json_t *root = fixture(WHOLE "/tokenizer.json");
