@@ -38,20 +38,22 @@ static void print_run(const Profile *p, int width, FILE *file) {
                    100 * waited);
 }
 
+/* "8.123 ms, median of 5 with tracing off (8.000 to 8.500)"; of a single step there is neither median nor range. */
 static void print_step(const ProfilePath *path, int width, FILE *file) {
     const Figures *f = &path->figures;
     double flops = 0;
-    char mfu[48] = "";
+    char mfu[48] = "", sample[40] = "one step", range[80] = "";
+    const int64_t steps = f->timed ? f->timed : f->steps;
+    if (steps > 1) snprintf(sample, sizeof sample, "median of %" PRId64, steps);
+    if (steps > 1) snprintf(range, sizeof range, " (%.3f to %.3f)", f->low, f->high);
     for (int64_t i = 0; i < f->row_count; i++) flops += f->rows[i].work.needed;
     const TraceRun *r = &path->trace->run;
     const Mfu share =
         mfu_of(1e3 * ratio(flops, f->step_ms), r->sheet.flops, r->measured.flops, r->cores_waited);
     if (!isnan(share.share)) snprintf(mfu, sizeof mfu, ", MFU %.1f%% of the %s", 100 * share.share, share.of);
-    print_line(path->label, width, 2, file,
-               "%.3f ms, median of %" PRId64 " with tracing %s (%.3f to %.3f), %.0f %s/s%s, %s", f->step_ms,
-               f->timed ? f->timed : f->steps, f->timed ? "off" : "on", f->low, f->high,
-               ratio(1e3 * f->tokens, f->step_ms), trace_unit(&path->trace->run), mfu,
-               in_words(CELL_BYTES, (double)f->peak_bytes).text);
+    print_line(path->label, width, 2, file, "%.3f ms, %s with tracing %s%s, %.0f %s/s%s, %s", f->step_ms,
+               sample, f->timed ? "off" : "on", range, ratio(1e3 * f->tokens, f->step_ms),
+               trace_unit(&path->trace->run), mfu, in_words(CELL_BYTES, (double)f->peak_bytes).text);
 }
 
 static void print_phases(const ProfilePath *path, int width, FILE *file) {

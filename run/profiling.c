@@ -198,7 +198,7 @@ static void set_processors(TraceRun *run, ProcessorTimes from, ProcessorTimes op
         now.all > from.all ? (now.busy - from.busy) / (now.all - from.all) : run->process_cpu / processors;
 }
 
-/* The share of a step in which the GPU is busy; of an untraced step if there are any. */
+/* The share of a recorded step in which the GPU is busy. */
 static void measure_gpu_busy(Trace *t) {
     Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
     int64_t count = 0;
@@ -207,8 +207,7 @@ static void measure_gpu_busy(Trace *t) {
             intervals[count++] = (Interval){t->events[i].begin, t->events[i].end};
     double busy = (double)intervals_union(intervals, count), step_ms = 0;
     memory_free(intervals);
-    for (int64_t i = 0; i < t->run.step_count; i++) step_ms += t->run.step_ms[i] / (double)t->run.step_count;
-    for (int64_t i = 0; i < t->run.traced_count && !t->run.step_count; i++)
+    for (int64_t i = 0; i < t->run.traced_count; i++)
         step_ms += t->run.traced_ms[i] / (double)t->run.traced_count;
     if (step_ms > 0 && t->run.steps > 0) {
         double share = 1e-6 * busy / (double)t->run.steps / step_ms;

@@ -40,6 +40,8 @@ static void test_benchmark_skipped(void **state) {
     expect_text(ran->output, "2 steps with tracing on");
     expect_text(ran->output, "model_inference ");
     assert_null(strstr(ran->output, "ProfilerStep*"));
+    ran = program_succeeds(*state, PROFILED "--steps=2 --profile=1,0,0,1,1 --skip-benchmark");
+    expect_text(ran->output, " ms, one step with tracing on, ");
     program_refuses(*state, ERROR_USAGE, "exclude each other",
                     PROFILED "--profile --skip-benchmark --timer-only");
 }
