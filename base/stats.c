@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -168,4 +169,14 @@ Stats *row_values_stats(RowValues *v, int64_t rows) {
 void series_add(Series *series, double value) {
     series->values = memory_grow(series->values, &series->room, series->count + 1, sizeof *series->values);
     series->values[series->count++] = value;
+}
+
+bool series_steady(const Series *series, double within) {
+    const int64_t quarter = series->count / 4;
+    if (quarter < 2) return false;
+    double *copy = memory_array((size_t)(2 * quarter), sizeof *copy);
+    memcpy(copy, series->values + series->count - 2 * quarter, (size_t)(2 * quarter) * sizeof *copy);
+    const double before = median(copy, quarter), after = median(copy + quarter, quarter);
+    memory_free(copy);
+    return fabs(after - before) <= within * before;
 }

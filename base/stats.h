@@ -73,3 +73,7 @@ typedef struct {
 } Series;
 
 void series_add(Series *series, double value);
+
+/* Whether the values have stopped drifting: the medians of the third and of the last quarter of eight values or more
+ * differ by at most this share. */
+bool series_steady(const Series *series, double within);

@@ -5,11 +5,20 @@
 #include "base/memory.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* The tensors that an update changes. */
 enum { STATE_TENSORS = 5 };
 
-enum { WARMUP = 3 }; // rounds
+enum { WARMUP = 3 }; // rounds at least
+
+/* A GPU's clocks fall within seconds of work to those of a long run. */
+static const double GPU_WARM_AFTER = 3, GPU_WARM_BEFORE = 30, STEADY_WITHIN = 0.005;
+
+/* What the rounds took without timing per operation, in order. */
+typedef struct {
+    double ms[COMPARE_ROUNDS], reader_ms[COMPARE_ROUNDS], tokens[COMPARE_ROUNDS];
+} Turns;
 
 typedef struct {
     Tensor tensors[STATE_TENSORS];
@@ -93,53 +102,79 @@ static Status fresh_step(Ctx *ctx, void *program, StepCost *cost) {
 }
 
 static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int form, int64_t number,
-                         double *ms) {
+                         StepCost *cost) {
     Round round = {.trainer = t, .options = o, .snapshot = s, .number = number};
-    StepCost cost;
     t->ctx.fuses = form == FORM_FUSED ? o->session->fuses : 0;
     TRY(snapshot_restore(t, s));
     TRY(fetch_ahead(&round));
-    TRY(profiling_step(NULL, &t->ctx, number, round_step, &round, &cost));
-    *ms = cost.ms;
-    return OK;
+    return profiling_step(NULL, &t->ctx, number, round_step, &round, cost);
 }
 
-/* Runs rounds without timing per operation (recorders NULL) or with it. The forms alternate within each
- * round, and every second round begins with the other form. */
-static Status rounds(Trainer *t, const CompareOptions *o, const Snapshot *s,
-                     Recorder *const recorders[FORM_COUNT], double *times[FORM_COUNT]) {
-    for (int64_t round = -WARMUP; round < COMPARE_ROUNDS; round++) {
-        for (int turn = 0; turn < FORM_COUNT; turn++) {
-            const int form = round % 2 ? FORM_COUNT - 1 - turn : turn;
-            double ms;
-            t->ctx.recorder = round >= 0 && recorders ? recorders[form] : NULL;
-            TRY(timed_step(t, o, s, form, round < 0 ? 0 : round, &ms));
-            t->ctx.recorder = NULL;
-            if (round >= 0 && times) times[form][round] = ms;
-        }
-        if (round >= 0) progress_step(o->progress, round + 1 + (times ? 0 : COMPARE_ROUNDS), 0);
+/* Both forms, beginning with the other one in every second round. */
+static Status one_round(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
+                        Recorder *const recorders[FORM_COUNT], StepCost costs[FORM_COUNT]) {
+    for (int turn = 0; turn < FORM_COUNT; turn++) {
+        const int form = round % 2 ? FORM_COUNT - 1 - turn : turn;
+        t->ctx.recorder = recorders ? recorders[form] : NULL;
+        Status status = timed_step(t, o, s, form, round, &costs[form]);
+        t->ctx.recorder = NULL;
+        if (status) return status;
     }
-    progress_hide(o->progress);
     return OK;
 }
 
-static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
-    double *times[FORM_COUNT];
-    double *all = memory_array((size_t)COMPARE_ROUNDS * FORM_COUNT, sizeof *all);
-    for (int form = 0; form < FORM_COUNT; form++) times[form] = all + form * COMPARE_ROUNDS;
-    Status status = rounds(t, o, s, NULL, times);
-    if (!status) c->pairs = pairs_ratio(times[FORM_NAIVE], times[FORM_FUSED], COMPARE_ROUNDS);
-    for (int form = 0; form < FORM_COUNT && !status; form++)
-        c->paths[form].step = stats_make(times[form], COMPARE_ROUNDS);
-    memory_free(all);
+/* Ranks would not agree on a moment. */
+static bool is_warm(const Trainer *t, const Series *ms, double seconds) {
+    if (ms->count < WARMUP) return false;
+    if (t->ctx.device->backend == BACKEND_CPU || t->comm || seconds > GPU_WARM_BEFORE) return true;
+    return seconds > GPU_WARM_AFTER && series_steady(ms, STEADY_WITHIN);
+}
+
+static Status warm_up(Trainer *t, const CompareOptions *o, const Snapshot *s) {
+    const double start = device_clock();
+    Series ms = {0};
+    Status status = OK;
+    while (!status && !is_warm(t, &ms, device_clock() - start)) {
+        StepCost costs[FORM_COUNT];
+        status = one_round(t, o, s, 0, NULL, costs);
+        if (!status) series_add(&ms, costs[FORM_NAIVE].ms + costs[FORM_FUSED].ms);
+    }
+    memory_free(ms.values);
     return status;
+}
+
+static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c,
+                         Turns turns[FORM_COUNT]) {
+    for (int64_t round = 0; round < COMPARE_ROUNDS; round++) {
+        StepCost costs[FORM_COUNT];
+        TRY(one_round(t, o, s, round, NULL, costs));
+        for (int form = 0; form < FORM_COUNT; form++) {
+            turns[form].ms[round] = costs[form].ms;
+            turns[form].reader_ms[round] = costs[form].reader_ms;
+            turns[form].tokens[round] = (double)costs[form].tokens;
+        }
+        progress_step(o->progress, round + 1, 0);
+    }
+    c->pairs = pairs_ratio(turns[FORM_NAIVE].ms, turns[FORM_FUSED].ms, COMPARE_ROUNDS);
+    for (int form = 0; form < FORM_COUNT; form++) {
+        double sorted[COMPARE_ROUNDS];
+        memcpy(sorted, turns[form].ms, sizeof sorted);
+        c->paths[form].step = stats_make(sorted, COMPARE_ROUNDS);
+    }
+    return OK;
 }
 
 static Status time_operations(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
     Recorder *recorders[FORM_COUNT];
     for (int form = 0; form < FORM_COUNT; form++)
         recorders[form] = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true});
-    Status status = rounds(t, o, s, recorders, NULL);
+    Status status = OK;
+    for (int64_t round = 0; round < COMPARE_ROUNDS && !status; round++) {
+        StepCost costs[FORM_COUNT];
+        status = one_round(t, o, s, round, recorders, costs);
+        progress_step(o->progress, COMPARE_ROUNDS + round + 1, 0);
+    }
+    progress_hide(o->progress);
     for (int form = 0; form < FORM_COUNT && !status; form++)
         status = timed_operations_read(recorders[form], &c->peaks, "rounds", &c->paths[form].operations);
     for (int form = 0; form < FORM_COUNT; form++) recorder_close(recorders[form]);
@@ -169,21 +204,42 @@ static Status traced_step(Trainer *t, const CompareOptions *o, Profiling *profil
     return profiling_step(profiling, &t->ctx, step, round_step, &round, NULL);
 }
 
-/* Traces one form after the other, because only one can hold the source of records. */
-static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form,
+static double *copy_of(const double *values, int64_t count) {
+    double *copy = memory_array((size_t)count + 1, sizeof *copy);
+    if (values) memcpy(copy, values, (size_t)count * sizeof *copy);
+    return copy;
+}
+
+/* The trace's step is the one that the comparison has timed, so that all reports name the same time. */
+static void set_turns(Trace *trace, const Turns *turns) {
+    const int64_t traced = trace->run.traced_count;
+    OWNED double *ms = copy_of(trace->run.traced_ms, traced);
+    OWNED double *tokens = copy_of(trace->run.traced_tokens, traced);
+    trace_set_times(trace, turns->ms, turns->reader_ms, COMPARE_ROUNDS, ms, traced);
+    trace_set_tokens(trace, turns->tokens, tokens);
+}
+
+/* Traces one form after the other, because only one can hold the source of records. Its steps with tracing off are
+ * those of the rounds, in which the forms took turns; but tracing runs no graphs, so what a graph took is no step of
+ * the trace's. */
+static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form, const Turns *turns,
                          TraceList *traces) {
     const TraceRun facts = profiling_facts(o->session, "train", o->peaks, t->batch, t->seq, t->accum);
+    ProfilingOptions options = *o->profiling;
     Profiling *profiling;
-    bool graphs = t->ctx.graphs;
+    const bool graphs = t->ctx.graphs, replays = graphs && t->ctx.device->graph_launch;
+    const bool timed = !replays && !options.skip_benchmark && !options.timer_only;
     t->ctx.fuses = form == FORM_FUSED ? o->session->fuses : 0;
+    options.skip_benchmark |= timed;
     TRY(snapshot_restore(t, s));
-    TRY(profiling_open(o->profiling, &t->ctx, &facts, "", NULL, &profiling));
+    TRY(profiling_open(&options, &t->ctx, &facts, "", NULL, &profiling));
     profiling_share(profiling, t->comm);
     profiling_keep(profiling, traces);
     Status status = OK;
     for (int64_t step = 1; !status && !profiling_done(profiling); step++)
         status = traced_step(t, o, profiling, step);
     if (!status) status = profiling_finish(profiling, &t->ctx);
+    for (int64_t i = 0; i < traces->count && timed; i++) set_turns(traces->traces[i], turns);
     profiling_close(profiling);
     t->ctx.graphs = graphs;
     return status;
@@ -199,15 +255,17 @@ Status compare_run_measure(Trainer *t, uint32_t fuses, size_t bytes[FORM_COUNT])
 
 static Status run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList traces[FORM_COUNT]) {
     Snapshot snapshot;
+    Turns turns[FORM_COUNT];
     uint32_t fuses = t->ctx.fuses;
     TRY(snapshot_make(t, &snapshot));
+    Status status = warm_up(t, o, &snapshot);
     const CoreTimes cores = cores_read();
-    Status status = time_steps(t, o, &snapshot, c);
+    if (!status) status = time_steps(t, o, &snapshot, c, turns);
     if (!status) status = time_operations(t, o, &snapshot, c);
     c->cores_waited = cores_waited(cores);
     if (!status) status = find_differences(t, o, &snapshot, c);
     for (int form = 0; form < FORM_COUNT && *o->profiling->window && !status; form++)
-        status = trace_form(t, o, &snapshot, form, &traces[form]);
+        status = trace_form(t, o, &snapshot, form, &turns[form], &traces[form]);
     if (!status) status = snapshot_restore(t, &snapshot);
     t->ctx.fuses = fuses;
     t->ctx.step = 0;

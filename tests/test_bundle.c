@@ -646,6 +646,20 @@ static void pairs_keep_their_ratio(void **state) {
     assert_true(five.median == 3 && five.low == 1 && five.high == 10);
 }
 
+static bool steady(const double *values, int64_t count) {
+    return series_steady(&(Series){.values = (double *)(uintptr_t)values, .count = count}, 0.01);
+}
+
+/* Of ten values the last two are compared with the two before. */
+static void drifts_end(void **state) {
+    (void)state;
+    const double drifting[] = {1, 1, 1, 1, 1, 1, 2, 2, 2.1, 2.1},
+                 steady_at_last[] = {9, 9, 9, 9, 9, 9, 2, 2.2, 2.1, 2.1};
+    assert_false(steady(drifting, 10));
+    assert_true(steady(steady_at_last, 10));
+    assert_true(steady(drifting, 8) == false && steady(steady_at_last + 6, 4) == false);
+}
+
 static void chance_moves_medians_so_far(void **state) {
     (void)state;
     double values[] = {9, 1, 3, 5, 7};
@@ -666,6 +680,7 @@ int main(void) {
         cmocka_unit_test(bytes_have_no_noise),
         cmocka_unit_test(chance_follows_students_t),
         cmocka_unit_test(pairs_keep_their_ratio),
+        cmocka_unit_test(drifts_end),
         cmocka_unit_test(different_configurations_are_said),
         cmocka_unit_test(chance_moves_medians_so_far),
         cmocka_unit_test_setup_teardown(writes_every_file, scratch_setup, scratch_teardown),

@@ -5,6 +5,7 @@
 #include "report/bundle_schema.h"
 #include "tests/support/program.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,8 +198,8 @@ static void generation_is_profiled(void **state) {
 /* ---- the questions ---- */
 
 static void questions_are_answered(void **state) {
-    const Ran *ran =
-        program_succeeds(*state, "train " TINY " " SHORT " --compare --report=questions --profile-out=both");
+    const Ran *ran = program_succeeds(*state, "train " TINY " " SHORT
+                                              " --compare --report=questions --profile-out=both --out=both");
     static const char *const parts[] = {"1. How long does softmax take",
                                         "naive, forward: softmax ",
                                         "fused, forward: attention is fused",
@@ -218,8 +219,17 @@ static void questions_are_answered(void **state) {
     assert_string_equal(bundle.paths[1].label, "fused");
     assert_int_equal(bundle.paths[0].rows_count, bundle.paths[1].rows_count);
     assert_true(bundle.paths[0].step.launches > bundle.paths[1].step.launches);
+    /* A step has one time: that of the rounds in which the forms took turns. */
+    json_t *root = json_in(*state, "both/compare.json");
+    for (int i = 0; i < 2; i++) {
+        const json_t *path = json_object_get(root, bundle.paths[i].label);
+        const double ms = json_number_value(json_object_get(path, "step_ms"));
+        assert_int_equal(bundle.paths[i].step.timed, 10);
+        assert_true(ms > 0 && fabs(1e-6 * bundle.paths[i].step.ns - ms) <= 1e-9 * ms);
+    }
+    json_decref(root);
     bundle_free(&bundle);
-    json_t *root = json_in(*state, "both/profiling_stats.json");
+    root = json_in(*state, "both/profiling_stats.json");
     assert_true(json_array_size(json_object_get(root, "differences")) > 10);
     json_decref(root);
     assert_true(path_exists(inside(*state, "both/gpt2-nano_naive_trace_bs2_seq32.json")));
