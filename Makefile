@@ -262,7 +262,7 @@ $(BUILD)/report/anatomy_rows.c: tools/anatomy $(KERNELS)
 $(BUILD)/report/anatomy_rows.o: $(BUILD)/report/anatomy_rows.c $(BUILD)/cc.options
 	$(call say,CC,$<)$(CC) $(CFLAGS) -c -o $@ $<
 
-# What a profile says it was made by.
+# Profiles record the commit and the targets of the build.
 COMMIT := $(shell git describe --always --dirty --exclude '*' 2>/dev/null)
 $(BUILD)/commit.options: WITH := $(COMMIT)
 $(BUILD)/base/version.o: CFLAGS += -DBUILT_COMMIT='"$(COMMIT)"' \

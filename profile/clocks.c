@@ -34,7 +34,8 @@ void clocks_of_processor(char text[CLOCKS_BYTES]) {
 
 /* ---- the GPU ---- */
 
-/* Declared here so that the build needs no nvml.h; 0 is success, the numbers are those of its enums. */
+/* NVML is declared here, so the build does not need nvml.h. Calls return 0 on success; the constants are
+ * nvml.h's. */
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2, NVML_TEMPERATURE_GPU = 0 };
 
 typedef struct {

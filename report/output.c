@@ -40,7 +40,7 @@ static Status write_text(const JsonWriter *text, const char *folder, const Profi
     return page_write(text->text, (int64_t)text->length, html);
 }
 
-/* Tables in PyTorch's words are sorted as the others were before they came into the file. */
+/* Uses PyTorch's names for operations, and sorts these tables as the options say. */
 static Status in_torch_words(Bundle *file, const ProfileOptions *options) {
     TRY(torch_tables(file, options->names & NAMES_FULL));
     const TableView order = {.sort = options->view.sort};
@@ -51,8 +51,8 @@ static Status in_torch_words(Bundle *file, const ProfileOptions *options) {
     return OK;
 }
 
-/* Writes the bundle into `folder`, unless that is "", and gives it as it is read again: all that is printed and
- * written besides is rendered from that. */
+/* Writes the bundle into `folder`, unless that is "", and returns it as read back. All other output is
+ * made from that. */
 static Status write_bundle(const Bundle *bundle, const char *folder, const ProfileOptions *options,
                            Bundle *file) {
     JsonWriter text = {0};

@@ -1,4 +1,4 @@
-/* provenance: where a profile comes from: what ran, how it was started, on what. */
+/* provenance: how a profile was made: program, command line, machine, libraries and options. */
 #pragma once
 
 #include "report/table.h"
@@ -6,10 +6,10 @@
 
 #include <stdio.h>
 
-/* Of a run, a row for all that is known: "command", "processor", "--dtype". Also of one that was read from a
- * bundle. */
+/* A table with a row per known fact of the run: "command", "processor", "--dtype". The run may come from a
+ * trace or from a bundle. */
 Table table_provenance(const TraceRun *run);
 
-/* Prints a line "DIFFERENT batch: 4, then 8" for each setting that both runs tell and that is not the same. The date
- * is none, nor are the clocks, which differ whenever they are read. */
+/* Prints a line such as "DIFFERENT batch: 4, then 8" for each fact that both runs have and that differs.
+ * Date and clocks are left out, because they differ on every reading. */
 void provenance_print_differences(const TraceRun *before, const TraceRun *after, FILE *file);

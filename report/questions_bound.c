@@ -189,11 +189,12 @@ static void weigh_events(const ProfilePath *path, Evidence *e) {
     }
 }
 
-/* The share of the recorded steps in which nothing runs on the device and nothing waits for the reader: all of it taken
- * with tracing on, as a share of a step without tracing would mix two kinds of steps. */
+/* The share of the recorded steps in which nothing runs on the device and the step does not wait for the
+ * reader. All times are with tracing on: relating them to a step without tracing would mix two kinds of
+ * steps. */
 static double idle_share(const Figures *f) {
     const PhaseRow *reader = &f->phases[PHASE_READER];
-    double waited = reader->ns; // without what ran on the device meanwhile
+    double waited = reader->ns; // minus what ran on the device meanwhile
     for (int c = 0; c < CATEGORY_COUNT; c++) waited -= reader->categories[c];
     return fmax(0, 1 - ratio(f->device_ns + fmax(0, waited), f->step_ns));
 }

@@ -13,7 +13,8 @@ enum { TABLES_MOST = 24 };
 /* Tables in the order of the report, identified by `key`: "operations", "operators", "overview", "model",
  * "device", "perf", "categories", "work", "kernels", "copies", "ranges", "user_defined", "distribution",
  * "memory", "memory_timeline", "tensors", "sources", "provenance"; with ranks "communication", with known
- * latencies "latency", and after a validation "validation". A trace without events has only "device" and "perf". */
+ * latencies "latency", and after a validation "validation". A trace without events has only "device" and
+ * "perf". */
 typedef struct {
     Table tables[TABLES_MOST];
     int count;

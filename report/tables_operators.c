@@ -79,7 +79,7 @@ static void print_rows(const Trace *t, TimedRows *r, Table *table) {
     trace_close(r->names);
 }
 
-/* With the thread behind it where threads are to be apart: "linear forward, thread 0", "read a batch, reader 1". */
+/* Appends the thread with THREADS_APART: "linear forward, thread 0", "read a batch, reader 1". */
 static void thread_label(const char *name, int32_t thread, unsigned names, char text[KERNEL_NAME_BYTES]) {
     const bool reader = thread >= TRACE_READERS;
     if (names & THREADS_APART)

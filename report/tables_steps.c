@@ -228,7 +228,7 @@ static void add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t 
     table_set(table, 1, ratio(1e3 * all, sum_of(ms, count))); // all items over all time
 }
 
-/* What tracing costs, unless chance hides it. `room` has both passes' steps. */
+/* Adds a note on the cost of tracing, unless it is within noise. `room` holds the steps of both passes. */
 static void note_overhead(const TraceRun *r, double *room, Table *table) {
     double *traced = room + r->step_count;
     memcpy(room, r->step_ms, (size_t)r->step_count * sizeof *room);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* As it would be read from a file, all of it memory of its own. */
+/* Copies the table by way of its JSON, so that it owns its memory as a table from a file does. */
 static Status as_read(const Table *table, Table *read) {
     JsonWriter w = {0};
     json_t *root;
@@ -28,7 +28,7 @@ static Status make(const Trace *t, bool by_shape, bool full, Table *read) {
     return status;
 }
 
-/* Puts the one in the place of ours, the other behind it. */
+/* Replaces "operations" by the first table and inserts the second after it. */
 static void place(BundlePath *path, const Table made[2]) {
     int64_t at = 0;
     while (at < path->tables_count && strcmp(path->tables[at].key, "operations") != 0) at++;

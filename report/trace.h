@@ -267,8 +267,9 @@ int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind);
 double trace_steps_ns(const Trace *trace);
 double trace_device_ns(const Trace *trace);
 
-/* What tables show: NAMES_FULL includes kernels' parameters and namespaces, OPERATORS_ALONE leaves out the kernels below
- * the operators, THREADS_APART gives operators and ranges a row per thread, readers included. */
+/* What tables show: NAMES_FULL includes kernels' parameters and namespaces, OPERATORS_ALONE leaves out the
+ * kernels below the operators, THREADS_APART gives operators and ranges a row per thread, readers
+ * included. */
 enum { NAMES_PLAIN = 0, NAMES_FULL = 1, OPERATORS_ALONE = 2, THREADS_APART = 4 };
 
 /* Texts used in reports. */

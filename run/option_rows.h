@@ -45,32 +45,32 @@
 /* For a member ProfilingOptions profiling. */
 #define PROFILING_ROWS                                                                                       \
     {TEXT("profile", "WINDOW", profiling.window), .bare = "3,0,1,5,1",                                       \
-     .doc = "trace these steps, counted from 1: [a,b) or skip,closed,ready,record,repeat"},                                  \
+     .doc = "trace these steps, counted from 1: [a,b) or skip,closed,ready,record,repeat"},                  \
     {FLAG("profile-graphs", profiling.graphs),                                                               \
-     .doc = "with --profile: run steps as CUDA graphs, not kernel by kernel"},                               \
+     .doc = "run profiled steps as CUDA graphs"},                                                            \
     {FLAG("profile-apart", profiling.apart),                                                                 \
-     .doc = "with --profile: run each primitive alone, on a GPU that has rested"},                           \
+     .doc = "profile each primitive alone, on a rested GPU"},                                                \
     {FLAG("profile-latency", profiling.latency),                                                             \
-     .doc = "with --profile: measure how long kernels wait to be submitted"},                                \
+     .doc = "profile how long kernels wait to be submitted"},                                                \
     {TEXT("profile-out", "FOLDER", profiling.out), .doc = "write the profile's files there"},                \
     {TEXT("profile-trace", "NAME", profiling.trace),                                                         \
-     .doc = "name of the trace file, such as trace.json.gz", .default_text = "MODEL_trace_bsN_seqM.json"},        \
+     .doc = "name of the trace file, such as trace.json.gz", .default_text = "MODEL_trace_bsN_seqM.json"},   \
     {TEXT("profile-name", "NAME", profiling.range),                                                          \
-     .doc = "name of the range around each recorded step"},                                \
+     .doc = "name of the range around each recorded step"},                                                  \
     {FLAG("skip-benchmark", profiling.skip_benchmark),                                                       \
-     .doc = "with --profile: time no steps with tracing off"},                                          \
+     .doc = "with --profile: time no steps with tracing off"},                                               \
     {CHOICE("report", "brief|tables|questions", profiling.report), .doc = "what the profile prints"},        \
     {FLAG("sweep", profiling.sweep),                                                                         \
-     .doc = "profile each pair of --batch-sizes and --seq-lens"},                                           \
+     .doc = "profile each pair of --batch-sizes and --seq-lens"},                                            \
     {FLAG("timer-only", profiling.timer_only), .doc = "with --profile: time steps, trace nothing"},          \
     {TEXT("sort", "COLUMN", profiling.sort), .doc = "sort the profile's tables by this column"},             \
     {COUNT("limit", 0, 1000000, profiling.limit), .doc = "rows in each table of the profile; 0 for all"},    \
     {CHOICE("unit", "auto|s|ms|us|ns", profiling.unit), .doc = "unit of the profile's times"},               \
     {FLAG("full-names", profiling.full_names), .doc = "do not cut long names in the profile"},               \
     {FLAG("op-detail", profiling.op_detail),                                                                 \
-     .doc = "list kernels below the profile's operators; --op-detail=0 does not"},                           \
+     .doc = "kernels below operators; --op-detail=0: none"},                                                 \
     {FLAG("thread-sep", profiling.thread_sep),                                                               \
-     .doc = "a row per thread in the profile's operators and ranges, with the readers'"},                    \
+     .doc = "rows by thread in operators and ranges"},                                                       \
     {FLAG("torch-compat", profiling.torch), .doc = "name operations as PyTorch's profiler does"}
 
 #define CONFIG_ROWS                                                                                          \

@@ -246,9 +246,9 @@ static void name_steps(Trace *t, const char *name) {
 static Status take_trace(Profiling *p, Ctx *ctx) {
     const WindowSegment *s = segment_of(p);
     snprintf(p->window_text, sizeof p->window_text,
-             "steps %" PRId64 " to %" PRId64 ", counted from 1 (%s), segment %" PRId64 " of %" PRId64, s->begin + p->offset,
-             s->begin + p->offset + p->traced.ms.count - 1, p->options->window, p->segment + 1,
-             p->window.count);
+             "steps %" PRId64 " to %" PRId64 ", counted from 1 (%s), segment %" PRId64 " of %" PRId64,
+             s->begin + p->offset, s->begin + p->offset + p->traced.ms.count - 1, p->options->window,
+             p->segment + 1, p->window.count);
     TraceRun run = p->facts;
     run.window = p->window_text;
     run.steps = p->traced.ms.count;

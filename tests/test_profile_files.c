@@ -285,6 +285,30 @@ static void a_llamas_work_is_counted(void **state) {
 
 /* ---- sweeps ---- */
 
+/* The text of a cell in the first row below the head of a CSV whose cells hold no comma. */
+static void first_cell(const char *csv, const char *key, char text[64]) {
+    const char *head = csv, *row = strchr(csv, '\n') + 1;
+    const size_t length = strlen(key);
+    while (strncmp(head, key, length) != 0 || (head[length] != ',' && head[length] != '\n')) {
+        head = strchr(head, ',') + 1;
+        row = strchr(row, ',') + 1;
+    }
+    snprintf(text, 64, "%.*s", (int)strcspn(row, ",\n"), row);
+}
+
+/* Idle time is what is left of a step with tracing on, of which the device's time is too. */
+static void expect_idle(const char *folder, const char *sweep, const char *table) {
+    char path[160], idle[64], overhead[64];
+    snprintf(path, sizeof path, "%s/profiling_stats_bs1_seq8.json", sweep);
+    Bundle bundle = bundle_in(folder, path);
+    const BundleStep *step = &bundle.paths[0].step;
+    first_cell(table, "idle_share", idle);
+    first_cell(table, "overhead_share", overhead);
+    assert_true(fabs(atof(idle) - (1 - step->device / step->traced)) < 1e-6);
+    assert_int_equal(*overhead == 0, step->overhead_noise || step->timed <= 0);
+    bundle_free(&bundle);
+}
+
 static void expect_sweep(const char *folder, const char *sweep) {
     static const char *const names[] = {"profiling_stats_bs%d_seq%d.json",
                                         "kernel_analysis_report_bs%d_seq%d.md",
@@ -304,6 +328,7 @@ static void expect_sweep(const char *folder, const char *sweep) {
     expect_ok(file_read(inside(folder, path), 1 << 20, &table, &length));
     for (const char *at = table; (at = strchr(at, '\n')); at++) lines++;
     assert_int_equal(lines, 5); // a head and four sizes
+    expect_idle(folder, sweep, table);
     memory_free(table);
     snprintf(path, sizeof path, "%s/sweep.html", sweep);
     expect_ok(file_read(inside(folder, path), 1 << 20, &table, &length));
