@@ -241,13 +241,14 @@ static Status open_parts(Session *s, const char *model, const ConfigSizes *sizes
     TRY(config_validate(&s->config));
     if (s->folder) TRY(checkpoint_check(s->folder, &s->config));
     TRY(fuses_parse(compute->fused, &s->fuses));
-    int cores = omp_get_num_procs();
-    if (compute->threads > cores)
-        fprintf(stderr, "--threads=%lld: this process has %d core%s, so threads will wait for each other\n",
-                (long long)compute->threads, cores, cores == 1 ? "" : "s");
     TRY(device_open(compute->device, (int)compute->threads, &s->device));
     TRY(find_bf16_fast(s));
-    return compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32);
+    TRY(compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32));
+    const int cores = omp_get_num_procs();
+    if (compute->threads > cores) // after what may be refused, so that a refusal is one line
+        fprintf(stderr, "--threads=%lld: this process has %d core%s, so threads will wait for each other\n",
+                (long long)compute->threads, cores, cores == 1 ? "" : "s");
+    return OK;
 }
 
 Status session_open(Session *s, const char *model, const ConfigSizes *sizes, const char *tokenizer,
