@@ -1,15 +1,16 @@
 #define _GNU_SOURCE
 #include "comm/rendezvous_internal.h"
 
+#include "base/memory.h"
 #include "comm/wire.h"
 #include "kernels/device/device.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 enum { SAY_SECONDS = 2, PARTING_SECONDS = 2, BEAT_MS = 100 };
 
@@ -203,14 +204,25 @@ void pulse_part(Link *l, Status why) {
                wire_receive(o->connections[WATCH], &unread, sizeof unread, until)) {}
 }
 
+/* Every rank hears at once that another is gone: MPI ends the ranks soon after the first has. */
+static void wait_for_beats(const Link *l) {
+    OWNED struct pollfd *waits = memory_array((size_t)l->count, sizeof *waits);
+    for (int i = 0; i < l->count; i++)
+        waits[i] = (struct pollfd){.fd = l->others[i].closed ? -1 : l->others[i].connections[WATCH],
+                                   .events = POLLIN};
+    (void)poll(waits, (nfds_t)l->count, BEAT_MS);
+}
+
 static void *run(void *argument) {
     Link *l = argument;
-    const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
+    double said = 0;
     while (!l->ending && !l->verdict) {
+        wait_for_beats(l);
         pulse_look(l);
         /* Rank 0 reads nothing before all ranks have come: until then the others are silent. */
-        if (l->base.rank == 0 || l->others->last.kind) say_all(l, SAYS_ALIVE, OK);
-        (void)nanosleep(&pause, NULL);
+        if (device_clock() - said < BEAT_MS * 1e-3 || (l->base.rank && !l->others->last.kind)) continue;
+        said = device_clock();
+        say_all(l, SAYS_ALIVE, OK);
     }
     if (!l->verdict) return NULL;
     pulse_part(l, l->verdict);
