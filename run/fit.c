@@ -21,8 +21,8 @@ static int64_t blocks(const Trainer *t) {
     return c->layers > c->encoder_layers ? c->layers : c->encoder_layers;
 }
 
-/* Levels 1 to L recompute the hidden activations of that many blocks, L + 1 to 2L that many whole blocks and
- * the hidden activations of the others. */
+/* Levels 1 to L recompute the hidden activations of that many blocks; levels L + 1 to 2L recompute that many
+ * whole blocks, and the hidden activations of the others. */
 static void set_level(Trainer *t, int64_t level) {
     const int64_t L = blocks(t);
     t->model.recompute = (Recompute)((level + L - 1) / L);
@@ -46,7 +46,7 @@ static Status find_level(Trainer *t, MeasureRun measure, void *run, int64_t *lev
     return OK;
 }
 
-/* The highest of all ranks' levels. */
+/* The maximum of all ranks' levels. */
 static Status agree_on_level(Trainer *t, int64_t *level) {
     if (!t->comm) return OK;
     int64_t *all = memory_array((size_t)t->comm->size, sizeof *all);
@@ -70,7 +70,7 @@ Status fit_choose(Trainer *t, MeasureRun measure, void *run) {
 
 /* ---- advice ---- */
 
-/* What a run could do, beside recomputing `recompute`. */
+/* An alternative to recomputing `recompute` that a run could use. */
 typedef struct {
     Recompute recompute;
     int64_t batch, accum;

@@ -16,7 +16,7 @@ static void choose_form(Turns *t, int form) {
     t->in->ctx.fuses = form == FORM_NAIVE ? 0 : t->session->fuses;
 }
 
-/* A round before 0 is for warming up. */
+/* Rounds before 0 are warm-up. */
 static Status run_pass(Turns *t, int form, int64_t round, bool first) {
     Inference *in = t->in;
     Recorder *recorder = t->recorders[form];
@@ -68,7 +68,7 @@ static Status measure(Turns *t, int64_t warmup, int64_t repeats, const Peaks *pe
                                        &fused->difference_count);
 }
 
-/* The memory of the largest pass is that of no other. */
+/* The memory of the largest pass is not that of other passes. */
 static void print(const Turns *t, const BenchmarkResult *results, const Peaks *peaks, FILE *file) {
     const Inference *in = t->in;
     const BenchmarkResult *fused = &results[FORM_FUSED];

@@ -23,21 +23,21 @@ Status operation_alone_list(FILE *file) {
     return OK;
 }
 
-static const int64_t ELEMENTS_MOST = INT64_C(1) << 40; // of a tensor: whatever is counted of it fits
+static const int64_t ELEMENTS_MOST = INT64_C(1) << 40; // elements of a tensor, so that no size overflows
 
-/* What is measured. */
+/* The state of a measurement. */
 typedef struct {
     Ctx ctx;
     ExampleCall sizes;
     Operation operation;
     Pass pass;
     uint32_t fuses; // of the fused form
-    Form first;     // FORM_NAIVE where both are measured
+    Form first;     // FORM_NAIVE if both are measured
     int64_t rounds, warmup;
     Peaks peaks;
     double cores_waited;
     TimedOperations times[FORM_COUNT], parts[FORM_COUNT]; // without and with a record of each primitive
-    double difference;                                    // NaN: not known
+    double difference;                                    // NaN: unknown
 } Alone;
 
 /* ---- what is asked for ---- */
@@ -59,7 +59,7 @@ static bool has_form(const Alone *a, Form form) {
     return slot_function(a->ctx.device->backend, a->ctx.dtype, a->operation, a->pass, form) != NULL;
 }
 
-/* The pass that is asked for; where an operation has no forward pass, its own. */
+/* The requested pass; the operation's own pass if it has no forward pass. */
 static Status find_pass(Alone *a, Pass asked) {
     const Operation operation = a->operation;
     const bool composed = examples[operation]->composed;
@@ -73,7 +73,7 @@ static Status find_pass(Alone *a, Pass asked) {
                 dtype_name(a->ctx.dtype), a->ctx.device->name);
 }
 
-/* Widths that are not given are the model's; with another width, in its proportions. */
+/* Widths that are not given are the model's; another width scales them in proportion. */
 static Status find_sizes(const Config *c, const InferOptions *o, ExampleCall *e) {
     const int64_t width = o->width ? o->width : c->width, heads = width / c->head_size;
     if (heads * c->head_size != width || heads * c->kv_heads % c->heads)
@@ -97,7 +97,7 @@ static Status find_sizes(const Config *c, const InferOptions *o, ExampleCall *e)
 
 /* ---- runs ---- */
 
-/* One call. Each takes the same tensors at the same places. */
+/* One call. Every call takes the same tensors at the same addresses. */
 static Status call(Alone *a, bool first) {
     Ctx *ctx = &a->ctx;
     ExampleCall e = a->sizes;
@@ -131,7 +131,7 @@ static Status prepare(Alone *a, const InferOptions *o, const OptionSet *set) {
     return plan_allocate(&a->ctx);
 }
 
-/* The forms in turns; every second round begins with the other one. */
+/* The forms alternate; every second round begins with the other form. */
 static Status rounds(Alone *a, Recorder *const recorders[FORM_COUNT]) {
     const int forms = FORM_COUNT - (int)a->first;
     for (int64_t round = -a->warmup; round < a->rounds; round++)
@@ -159,7 +159,7 @@ static Status measure(Alone *a, bool primitives, TimedOperations times[FORM_COUN
     return status;
 }
 
-/* From the same values. What is composed has no outputs of its own. */
+/* Both forms get the same values. A composed operation has no outputs of its own. */
 static Status find_difference(Alone *a) {
     Difference *differences = NULL;
     int count = 0;
@@ -176,7 +176,7 @@ static Status find_difference(Alone *a) {
 
 /* ---- the report ---- */
 
-/* All that ran in the pass: one row, or those of what the operation is composed of. */
+/* Everything that ran in the pass: one row, or the rows of the operations it is composed of. */
 typedef struct {
     double *ms; // (rounds)
     double calls, launches;

@@ -2,7 +2,7 @@
 #include "kernels/example.h"
 #include "kernels/gather/gather.h"
 
-enum { APART = 7 }; // about as many as a masked-token loss reads
+enum { APART = 7 }; // about as many rows as a masked-token loss reads
 
 static Status run(Ctx *ctx, ExampleCall *e) {
     const int64_t rows = e->batch * e->seq, count = (rows + APART - 1) / APART;

@@ -3,7 +3,7 @@
 
 enum { SIDE = 16, CHANNELS = 3 };
 
-/* The largest divisor of n that is at most its root. */
+/* The largest divisor of n that is at most its square root. */
 static int64_t shorter_side(int64_t n) {
     int64_t side = 1;
     for (int64_t i = 2; i * i <= n; i++)

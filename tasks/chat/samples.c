@@ -14,7 +14,7 @@ typedef struct {
     int32_t end;
 } ChatSample;
 
-/* --template has become the tokenizer's. */
+/* --template has been stored in the tokenizer. */
 static Status open_sample(const OptionSet *set, const Session *s, uint64_t seed, int64_t step,
                           ChatSample *sample) {
     Chat chat;

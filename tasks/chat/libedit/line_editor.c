@@ -26,8 +26,8 @@ static const char *prompt_of(EditLine *edit) {
     return editor->prompt;
 }
 
-/* In the place of libedit's own, which misses a signal that comes just before it reads. What is no UTF-8 is passed
- * over. */
+/* Replaces libedit's own function, which misses a signal that arrives just before it reads. Invalid UTF-8 is
+ * skipped. */
 static int read_character(EditLine *edit, wchar_t *character) {
     struct pollfd typed = {.fd = STDIN_FILENO, .events = POLLIN};
     mbstate_t state = {0};
@@ -47,7 +47,7 @@ static int read_character(EditLine *edit, wchar_t *character) {
 LineEditor *line_editor_open(void) {
     const char *terminal = getenv("TERM");
     if (!terminal || strcmp(terminal, "dumb") == 0) return NULL;
-    setlocale(LC_CTYPE, "C.UTF-8"); // for libedit alone: texts are UTF-8 here, whatever the user's locale is
+    setlocale(LC_CTYPE, "C.UTF-8"); // only for libedit: texts are UTF-8, whatever the user's locale is
     LineEditor *editor = memory_allocate(sizeof *editor);
     HistEvent event;
     editor->history = history_init();
@@ -60,8 +60,8 @@ LineEditor *line_editor_open(void) {
     el_set(editor->edit, EL_EDITOR, "emacs");
     el_set(editor->edit, EL_HIST, history, editor->history);
     el_set(editor->edit, EL_SIGNAL,
-           1);                     // the terminal's modes come back where a signal ends or stops the program
-    el_source(editor->edit, NULL); // the user's own keys
+           1);                     // restore the terminal's modes when a signal ends or stops the program
+    el_source(editor->edit, NULL); // the user's own key bindings
     return editor;
 }
 
@@ -75,7 +75,7 @@ const char *line_editor_read(LineEditor *editor, const char *prompt, int64_t *le
     HistEvent event;
     int count;
     editor->prompt = prompt;
-    el_set(editor->edit, EL_PREP_TERM, 1); // before the prompt, which says that keys are obeyed
+    el_set(editor->edit, EL_PREP_TERM, 1); // before the prompt, which shows that keys are handled
     const char *line = el_gets(editor->edit, &count);
     if (!line || count <= 0) return NULL;
     if (count > 1) history(editor->history, &event, H_ENTER, line);
