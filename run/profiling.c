@@ -25,6 +25,9 @@ typedef struct {
     double wall, process, busy, all;
 } ProcessorTimes;
 
+/* After so many steps a report has left the screen. */
+enum { STEPS_OUT_OF_SIGHT = 50 };
+
 struct Profiling {
     const ProfilingOptions *options;
     TraceRun facts;
@@ -44,6 +47,7 @@ struct Profiling {
     Trace *reported; // the last reported trace, or NULL; its files' suffix, and the number of validations it
                      // shows
     char reported_suffix[96];
+    int64_t reported_step; // as `steps` counts
     TraceValidation *validations;
     int64_t validation_count, validation_room;
     Comm *comm;     // between the ranks whose traces are gathered, or NULL
@@ -289,6 +293,7 @@ static Status hand_out(Profiling *p) {
         snprintf(suffix, sizeof p->reported_suffix, "%s_segment%" PRId64, p->suffix, p->segment + 1);
     trace_close(p->reported);
     p->reported = t;
+    p->reported_step = p->steps;
     return write_report(p, p->file);
 }
 
@@ -365,8 +370,10 @@ Status profiling_finish(Profiling *p, Ctx *ctx) {
     if (p->use == STEP_RECORD) TRY(take_trace(p, ctx));
     p->use = STEP_OUTSIDE;
     TRY(report(p));
-    bool news = p->reported && p->reported->run.validation_count < p->validation_count;
-    return news ? write_report(p, NULL) : OK;
+    if (!p->reported) return OK;
+    const bool gone = p->options->report == REPORT_BRIEF && p->steps - p->reported_step > STEPS_OUT_OF_SIGHT;
+    const bool news = p->reported->run.validation_count < p->validation_count;
+    return gone || news ? write_report(p, gone ? p->file : NULL) : OK;
 }
 
 Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *program, Difference **differences,

@@ -16,6 +16,19 @@ static void test_profile_ends(void **state) {
     expect_text(ran->output, "done: median of the last ");
 }
 
+static int briefs(const char *text) {
+    int count = 0;
+    while ((text = strstr(text, "\nprofile  "))) text++, count++;
+    return count;
+}
+
+/* A long run shows the brief again at its end. */
+static void test_brief_again(void **state) {
+    const char *folder = *state;
+    assert_int_equal(briefs(program_succeeds(folder, PROFILED "--steps=20 --profile=0,0,0,1,1")->output), 1);
+    assert_int_equal(briefs(program_succeeds(folder, PROFILED "--steps=60 --profile=0,0,0,1,1")->output), 2);
+}
+
 static void test_window(void **state) {
     const Ran *ran = program_succeeds(*state, PROFILED
                                       "--steps=9 --profile='[2,4),[6,8)' --unit=us --limit=3 --sort=total_ns "
@@ -234,6 +247,7 @@ static void test_unwritable(void **state) {
 int main(void) {
     const struct CMUnitTest programs[] = {cmocka_unit_test(test_operators_and_threads),
                                           cmocka_unit_test(test_window),
+                                          cmocka_unit_test(test_brief_again),
                                           cmocka_unit_test(test_profile_ends),
                                           cmocka_unit_test(test_timers),
                                           cmocka_unit_test(test_benchmark_skipped),
