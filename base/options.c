@@ -129,16 +129,21 @@ static bool others_have(const OptionSet *set, const char *name) {
     return false;
 }
 
-/* The option that the name alone begins; NULL: none, or several. */
-static const char *only_longer(const OptionSet *set, const char *name) {
-    const char *longer = NULL;
+/* A hint of all options that begin with the name; "" if there are none, or more than three. */
+static Hint hint_longer(const OptionSet *set, const char *name) {
+    enum { MOST = 3 };
+    Hint hint = {"; did you mean "};
     int count = 0;
     for (int i = 0; i < set->count; i++) {
-        if (!set->table[i].name || strncmp(set->table[i].name, name, strlen(name)) != 0) continue;
-        longer = set->table[i].name;
-        count++;
+        const char *longer = set->table[i].name;
+        size_t used = strlen(hint.text);
+        if (!longer || strncmp(longer, name, strlen(name)) != 0) continue;
+        snprintf(hint.text + used, sizeof hint.text - used, "%s'--%s'", count++ ? " or " : "", longer);
     }
-    return count == 1 ? longer : NULL;
+    if (count == 0 || count > MOST) return (Hint){""};
+    size_t used = strlen(hint.text);
+    snprintf(hint.text + used, sizeof hint.text - used, "?");
+    return hint;
 }
 
 /* The other program is started as this one is: ./infer beside ./train, fusebox-infer beside fusebox-train. */
@@ -156,9 +161,8 @@ static Status fail_unknown(const OptionSet *set, const char *argument) {
         if (strcmp(note->word, name) == 0)
             return fail(ERROR_USAGE, "there is no option --%s: %s", name, note->text);
     if (others_have(set, name)) return fail_other(set, name);
-    const char *longer = only_longer(set, name);
-    if (longer) return fail(ERROR_USAGE, "unknown option '%.100s'; did you mean '--%s'?", argument, longer);
-    const Hint hint = option_hint(set, name, false);
+    Hint hint = hint_longer(set, name);
+    if (!*hint.text) hint = option_hint(set, name, false);
     return fail(ERROR_USAGE, "unknown option '%.100s'%s", argument,
                 *hint.text ? hint.text : "; --help lists them all");
 }

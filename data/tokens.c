@@ -66,6 +66,7 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
     const TokenizeOptions how = {options->tokenizer, options->field, options->cache};
     Status status = tokenize_texts(texts, name, &how, &s->parts[0], &s->text_bytes);
     s->count = s->parts[0].count;
+    if (!status && s->count == 0) status = fail(ERROR_FORMAT, "%s is empty", name);
     for (int64_t i = 0; i < texts->count && s->text_bytes >= 0 && !s->raw; i++)
         if (looks_raw(texts->paths[i])) s->raw = memory_text(texts->paths[i]);
     return finish(status, s, source);

@@ -309,6 +309,9 @@ static void what_cannot_be(void **state) {
     program_refuses(*state, ERROR_USAGE, "lessons.jsonl as conversations (--field=KEY reads a text a line)",
                     "train --model=llama-nano --data=lessons.jsonl "
                     "--steps=1 " FAST);
+    write_text_file(inside(*state, "empty.jsonl"), "");
+    program_refuses(*state, ERROR_FORMAT, "empty.jsonl is empty",
+                    "train --model=model --data=empty.jsonl --steps=1 " FAST);
     program_refuses(*state, ERROR_USAGE, "--template has no effect without conversations",
                     "train --model=model --data=text.txt --template=chatml --steps=1 " FAST);
     program_refuses(*state, ERROR_USAGE, "--field has no effect without --eval",

@@ -158,7 +158,7 @@ static void test_unknown(void **state) {
     refuse("--batch=3 --helpp", "unknown option '--helpp'; did you mean '--help'?");
     refuse("-batch=3", "unknown option '-batch=3'; did you mean '--batch'?");
     refuse("-qx", "unknown option '-qx'; --help lists them all");
-    refuse("--ver", "unknown option '--ver'; --help lists them all");
+    refuse("--ver", "unknown option '--ver'; did you mean '--verbose' or '--version'?");
     refuse("--colo=red", "unknown option '--colo=red'; did you mean '--colour'?"); // no name is cut short
     refuse("--=3", "unknown option '--=3'; --help lists them all");
     refuse("stray", "unexpected argument 'stray'; options are written --name=value");

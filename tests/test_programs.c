@@ -162,14 +162,14 @@ static void test_bad_data(void **state) {
     write_text_file(inside(folder, "broken.json"), "{\"layers\": 3");
     static const char *const cases[][2] = {
         {"needs 33", "train " TINY " --val-every=0 --data=short.txt --steps=1"},
-        {"needs 33", "train " TINY " --val-every=0 --data=none.txt --steps=1"},
+        {"none.txt is empty", "train " TINY " --data=none.txt --steps=1"},
         {"truncated.bin", "train " TINY " --val-every=0 --data=truncated.bin --steps=1"},
         {"long.bin", "train " TINY " --data=long.bin --steps=1"},
         {"stub.bin", "train " TINY " --data=stub.bin --steps=1"},
         {"outside.bin", "train " TINY " --data=outside.bin --steps=20 -q"},
         {"outside.bin", "infer " MODEL "--eval=outside.bin --batch=1"},
         {"needs 33", "infer " MODEL "--eval=short.txt --seq=32"},
-        {"too few tokens", "infer " MODEL "--eval=none.txt"},
+        {"none.txt is empty", "infer " MODEL "--eval=none.txt"},
         {"broken.json", "train --config=broken.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

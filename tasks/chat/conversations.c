@@ -64,6 +64,7 @@ static Status read_files(Reading *r, const char *path) {
         status = json_lines_read(files.paths[i], read_conversation, r);
     path_list_free(&files);
     if (status || r->source->counts.conversations) return status;
+    if (!r->source->counts.left_out) return fail(ERROR_FORMAT, "%s is empty", path);
     return fail(ERROR_FORMAT, "%s: no conversation has an answer of the assistant's in its first %lld tokens",
                 path, (long long)r->seq);
 }
