@@ -1,6 +1,6 @@
 /* What ranks say that have met: to rank 0, or where the first byte is odd what rank 0 says to another. Where that
- * byte's second bit is set a connection that has said all stays open, and the watch finds its rank silent or late.
- * wires.h has the rest. What came is then taken by what ranks exchange. Texts end, codes are codes, and nothing
+ * byte's second bit is set a connection that has said all stays open, and the watch finds its rank silent, or with
+ * the third bit, which shortens what a step may take, late. wires.h has the rest. What came is then taken by what ranks exchange. Texts end, codes are codes, and nothing
  * takes more than has come. */
 #include "base/memory.h"
 #include "comm/rendezvous_internal.h"
@@ -22,10 +22,10 @@ static bool fails(Status status) {
 }
 
 /* Until nobody says more. */
-static void watch(Link *l) {
+static void watch(Link *l, double timeout) {
     Rendezvous *r = &l->base;
     bool more = true;
-    pulse_begin(r, &(PulseSetup){.timeout = 40, .silence = 20});
+    pulse_begin(r, &(PulseSetup){.timeout = timeout, .silence = 20});
     pulse_step(r, 1);
     pulse_note(r, "all-reduce of %d fp32", 64);
     while (more && !l->verdict) {
@@ -64,7 +64,7 @@ static void read_watch(const uint8_t *data, size_t size) {
         others[i] = (Other){.rank = rank ? 0 : i + 1,
                             .connections = {[WATCH] = WIRE + i, [EXCHANGE] = WIRE + l.count + i}};
     wires_share(data + 1, size - 1, l.count * CONNECTIONS, data[0] & 2);
-    watch(&l);
+    watch(&l, data[0] & 4 ? 10 : 0);
     exchange(&l.base);
     if (l.verdict) { // the thread tells the others, and sleeps only where it has nothing to tell
         fails(pulse_open(&l));

@@ -295,7 +295,7 @@ def make_watch():
     whole = gathered + agreed + part + clocks + facts + agreed
     write_all("all", 0, beats, beats, whole, whole)
     write_all("silent", 2, beat(alive), beat(alive, calls=0))
-    write_all("late", 2, b"".join(beat(alive, calls=1) for _ in range(40)), b"".join(beat(alive, calls=9) for _ in range(40)))
+    write_all("late", 6, b"".join(beat(alive, calls=1) for _ in range(40)), b"".join(beat(alive, calls=9) for _ in range(40)))
     write_all("length", 0, beats, beats, gathered + agreed + struct.pack("<Q", (1 << 64) - 1), gathered + agreed + part)
     write_all("failed", 0, beats, beats, gathered + struct.pack("<i480s", 5, b"no room\33"), gathered + agreed)
     for name, text in ("facts", b"a=1\nb=3\n"), ("lacks", b"a=1\nc\n"), ("more", b"a=1\nb=2\nc=3\n"):
