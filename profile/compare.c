@@ -171,6 +171,12 @@ static void print_notes(const Comparison *c, FILE *file) {
                 ratio((double)naive->peak_bytes, (double)fused->peak_bytes));
     fprintf(file, "calls: kernels and library calls; differ: the outputs' relative difference%s\n",
             any_naive(c) ? "; *: no fused form here" : "");
+    /* kernels/gemm/cpu.c: what a fusion saves is not all of the ratio. */
+    if (strstr(c->library, "oneDNN"))
+        print_report("", 0, file,
+                     "products: naive in OpenBLAS, fused in whichever of oneDNN and OpenBLAS is faster, so "
+                     "part of the "
+                     "ratio is the library's; FUSEBOX_ONEDNN=none leaves oneDNN out");
     print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
     if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
 }

@@ -324,6 +324,10 @@ static void test_compare(void **state) {
     expect_text(ran->output, "backward (sum)");
     expect_text(ran->output, "whole step, timed with nothing else on");
     expect_text(ran->output, "peak memory: naive");
+    const bool two = strstr(ran->output, "oneDNN") != NULL;
+    assert_true(two == (strstr(ran->output, "part of the ratio is the library's") != NULL));
+    ran = program_succeeds(*state, "FUSEBOX_ONEDNN=none train " TINY " --compare");
+    assert_null(strstr(ran->output, "ratio is the library's"));
     json_t *root = json_load_file(inside(*state, "compared/compare.json"), 0, NULL), *row;
     assert_non_null(root);
     static const char *const numbers[] = {"flops", "least_bytes", "ratio"};
