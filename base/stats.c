@@ -95,10 +95,8 @@ static double log_squares(const double *values, int64_t count, double mean) {
     return sum;
 }
 
-RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t b_count) {
-    if (a_count < 1 || b_count < 1) return (RunsRatio){NAN, 0, INFINITY, 1};
+static RunsRatio ratio_of_means(const double *a, int64_t a_count, const double *b, int64_t b_count) {
     const double mean_a = log_mean(a, a_count), mean_b = log_mean(b, b_count), change = mean_b - mean_a;
-    if (a_count < 2 || b_count < 2 || !isfinite(change)) return (RunsRatio){exp(change), 0, INFINITY, 1};
     const int64_t freedom = a_count + b_count - 2;
     const double variance =
         (log_squares(a, a_count, mean_a) + log_squares(b, b_count, mean_b)) / (double)freedom;
@@ -106,6 +104,42 @@ RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t 
     const double room = t_of(0.05, freedom) * error;
     const double chance = error > 0 ? chance_beyond(fabs(change) / error, freedom) : change == 0;
     return (RunsRatio){exp(change), exp(change - room), exp(change + room), chance};
+}
+
+/* The chance that of a_count and b_count runs of the same program at most u of all pairs have the run of b below that of
+ * a, for u up to their product; the caller frees it. The largest of all runs is of a, above all of b, or of b: Mann and
+ * Whitney 1947, section 3. */
+static double *rank_chances(int64_t a_count, int64_t b_count) {
+    const int64_t room = a_count * b_count + 1;
+    double *all = memory_array((size_t)((b_count + 1) * room), sizeof *all);
+    for (int64_t j = 0; j <= b_count; j++) all[j * room] = 1; // of no runs of a
+    for (int64_t i = 1; i <= a_count; i++)
+        for (int64_t j = 1; j <= b_count; j++)
+            for (int64_t u = room - 1; u >= 0; u--) {
+                const double of_a = u >= j ? all[j * room + u - j] : 0, of_b = all[(j - 1) * room + u];
+                all[j * room + u] = ((double)i * of_a + (double)j * of_b) / (double)(i + j);
+            }
+    double *chances = memory_array((size_t)room, sizeof *chances), sum = 0;
+    for (int64_t u = 0; u < room; u++) chances[u] = sum += all[b_count * room + u];
+    memory_free(all);
+    return chances;
+}
+
+RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t b_count) {
+    if (a_count < 1 || b_count < 1) return (RunsRatio){NAN, 0, INFINITY, 1};
+    const double change = log_mean(b, b_count) - log_mean(a, a_count);
+    if (a_count < 2 || b_count < 2 || !isfinite(change)) return (RunsRatio){exp(change), 0, INFINITY, 1};
+    RunsRatio r = ratio_of_means(a, a_count, b, b_count);
+    int64_t pairs = a_count * b_count, below = 0, above = 0, left_out = -1;
+    OWNED double *ratios = memory_array((size_t)pairs, sizeof *ratios);
+    OWNED double *chances = rank_chances(a_count, b_count);
+    for (int64_t i = 0; i < pairs; i++) ratios[i] = b[i % b_count] / a[i / b_count];
+    const double middle = median(ratios, pairs); // which sorts them
+    for (int64_t i = 0; i < pairs; i++) below += ratios[i] <= 1, above += ratios[i] >= 1;
+    r.chance = fmin(r.chance, 2 * chances[below < above ? below : above]);
+    while (2 * chances[left_out + 1] <= 0.05) left_out++;
+    if (left_out >= 0) r = (RunsRatio){middle, ratios[left_out], ratios[pairs - 1 - left_out], r.chance};
+    return r;
 }
 
 /* The k-th smallest and largest leave out at most 2.5% on either side: sum of binomials below k over 2^count. */

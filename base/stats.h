@@ -23,10 +23,12 @@ typedef struct {
 
 bool medians_differ(Sampled before, Sampled after);
 
-/* How many times as long the runs after took as those before, each with one positive value: the ratio of their
- * geometric means, its 95% interval, and the chance that runs of one and the same thing differ as much. From
- * Student's t of the values' logarithms with one spread for both sides. With fewer than two values on a side the
- * interval is everything and the chance 1. */
+/* How many times as long the runs after took as those before, each with one positive value; its 95% interval; and the
+ * chance that runs of the same program differ as much. Where there are runs enough for such an interval, four a side,
+ * ratio and interval are those of Hodges and Lehmann (1963), which assume no distribution: processes often have one of two
+ * speeds. With fewer they are of geometric means and Student's t of the logarithms, with one spread for both sides.
+ * The chance is the smaller one of Student's t and of Mann and Whitney's (1947) ranks, so both together pass a level at most
+ * twice as often as it says. With fewer than two values on a side the interval is everything and the chance 1. */
 typedef struct {
     double ratio, low, high, chance;
 } RunsRatio;

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Changes within NOISE are not called slower or faster. SURE is the probability that identical sides are
- * called so: once for the step, and once for all rows together (Bonferroni). */
+/* Changes within NOISE are not called slower or faster. SURE is the probability with which each of two tests
+ * (runs_ratio) calls identical sides so: once for the step, and once for all rows together (Bonferroni). */
 static const double NOISE = 0.01, SURE = 0.01;
 
 /* ---- limits ---- */

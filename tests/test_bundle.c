@@ -544,8 +544,9 @@ static void the_spread_between_runs_decides(void **state) {
     expect_diff(near, near, SIDE, 0, 0, "0 slower, 0 faster, 1 the same within noise");
     expect_diff(near, slower, SIDE, 0, 2, "1 slower");
     expect_diff(wide, wide_slower, SIDE, 0, 0, "passed fused: step changed by +10.00%");
-    expect_diff(near, slower, SIDE, 0, 2,
-                "+8.8 to +11.2%"); // t(8) 2.306, error 0.00478 of the logarithms' 0.0953
+    expect_diff(
+        near, slower, SIDE, 0, 2,
+        "+8.5 to +11.6%"); // 109 / 100.5 and 111 / 99.5: two of the 25 ratios lie beyond on either side
 }
 
 /* The steps of one process do not show how far another process's would differ. */
@@ -605,6 +606,25 @@ static void chance_follows_students_t(void **state) {
     const double c[] = {1, 2, 3}, d[] = {1, 2, 3};
     assert_true(fabs(runs_ratio(c, 3, d, 3).chance - 1) < 1e-12);
     assert_true(isinf(runs_ratio(a, 1, b, 2).high) && runs_ratio(a, 1, b, 2).chance == 1);
+}
+
+/* Mann and Whitney's table: of 5 and 5 runs U is 0 in one of 252 orders, at most 2 in four: the interval leaves out two
+ * ratios on either side. 3 runs a side are too few for it. */
+static void a_slow_process_hides_nothing(void **state) {
+    (void)state;
+    const double a[] = {10, 10.1, 10.2, 10.3, 10.4}, b[] = {11, 11.11, 11.22, 11.33, 16};
+    const RunsRatio sure = runs_ratio(a, 5, b, 5);
+    assert_true(fabs(sure.chance - 2.0 / 252) < 1e-12); // Student's t finds nothing
+    assert_true(sure.low > 1.05 && sure.high < 1.6 && fabs(sure.ratio - 1.1) < 0.02);
+    const double same[] = {10.05, 10.15, 10.25, 10.35, 10.45};
+    const RunsRatio none = runs_ratio(a, 5, same, 5);
+    assert_true(none.chance > 0.3 && none.low < 1 && none.high > 1);
+    const RunsRatio few = runs_ratio(a, 3, b, 3);
+    assert_true(fabs(few.ratio - 1.1) < 1e-9 && few.chance < 2.0 / 20);
+    double many[2][64]; // as many as diff takes
+    for (int i = 0; i < 64; i++) many[0][i] = 10 + 0.01 * i, many[1][i] = 10.001 + 0.01 * i;
+    const RunsRatio most = runs_ratio(many[0], 64, many[1], 64);
+    assert_true(most.low < 1.0001 && most.high > 1.0001 && most.chance > 0.5 && most.chance <= 1);
 }
 
 static void different_configurations_are_said(void **state) {
@@ -679,6 +699,7 @@ int main(void) {
         cmocka_unit_test(shared_cores_give_no_verdict),
         cmocka_unit_test(bytes_have_no_noise),
         cmocka_unit_test(chance_follows_students_t),
+        cmocka_unit_test(a_slow_process_hides_nothing),
         cmocka_unit_test(pairs_keep_their_ratio),
         cmocka_unit_test(drifts_end),
         cmocka_unit_test(different_configurations_are_said),
