@@ -11,7 +11,7 @@
 #include "run/profiling_sweep.h"
 #include "run/report.h"
 #include "run/signals.h"
-#include "tasks/text/train_tokenizer.h"
+#include "tasks/text/train.h"
 #include "tasks/task.h"
 
 #include <inttypes.h>

@@ -4,7 +4,6 @@
 #include "base/tables.h"
 #include "data/tokenizer_config.h"
 #include "data/tokenizer_json.h"
-#include "data/tokenizer_post.h"
 
 #include <stdio.h>
 #include <string.h>

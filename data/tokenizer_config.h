@@ -1,4 +1,5 @@
-/* tokenizer_config: the tokens in a tokenizer_config.json and a special_tokens_map.json. */
+/* tokenizer_config: the tokens in a tokenizer_config.json and a special_tokens_map.json, and those that a
+ * tokenizer.json adds around a text. */
 #pragma once
 
 #include "base/status.h"
@@ -22,3 +23,7 @@ json_t *tokenizer_config_names(const json_t *config, const json_t *map);
 
 /* The key of a special token in a config; `word` selects WordPiece's. */
 const char *tokenizer_config_key(SpecialToken token, bool word);
+
+/* The tokens that a tokenizer.json's post_processor adds around a text: fills the tokenizer's `before` and
+ * `after`. ERROR_FORMAT, naming the culprit, if something is not supported. */
+CHECKED Status tokenizer_read_post(Tokenizer *tokenizer, const json_t *post, const char *path);

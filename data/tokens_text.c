@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "data/digest.h"
 #include "base/hash.h"
-#include "data/json_lines.h"
+#include "data/lines.h"
 #include "data/text_map.h"
 
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include "data/tokenizer_config.h"
 #include "data/tokenizer_json.h"
-#include "data/tokenizer_post.h"
 #include "data/wordpiece.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "model/block.h"
 
-#include "kernels/attention/map.h"
+#include "kernels/attention/attention.h"
 
 #include <math.h>
 

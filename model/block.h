@@ -10,9 +10,42 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/residual/residual.h"
-#include "model/cache.h"
-#include "model/device_batch.h"
 #include "model/parameters.h"
+
+/* One batch in device memory (in host memory: data/batch.h). Tensors that the model does not
+ * use are empty. */
+typedef struct {
+    Tensor tokens;   // (B, T) i32, each in [0, vocab): input of the stack that the head reads
+    Tensor pictures; // (B, H, W, channels) u8: instead of tokens
+    Tensor segments; // (B, T) i32; empty: all 0
+    Tensor lengths;  // (B) i32: number of tokens of each row that are attended to; empty: all
+    Tensor starts;   // (B, T) i32: first position of each token's document (attention.h); empty: 0
+
+    /* For an encoder-decoder. */
+    Tensor source;         // (B, S) i32: the encoder runs first
+    Tensor source_lengths; // (B) i32, or empty
+    Tensor memory;         // (B, S, C): an encoder output computed before, instead of source
+
+    /* For the loss: Targets, in model/head.h. */
+    Tensor targets; // (B, T) i32, or with rows (M)
+    Tensor rows;    // (M) i32
+    Tensor count;   // (1) fp32: number of targets
+} DeviceBatch;
+
+/* The key-value cache of a stack, layer by layer, and keys and values of the encoder's output. */
+typedef struct {
+    Tensor k, v;             // (layers, B, capacity, kv_heads*D)
+    int64_t length;          // number of cached tokens: the position of the next one
+    Tensor length_on_device; // (1) i32 or empty: `length` in device memory (embed.h, attention.h)
+    Tensor memory;           // (layers, B, S, 2*kv_heads*D); empty without an encoder
+    Tensor memory_lengths;   // (B) i32, or empty
+} Cache;
+
+/* One layer's view of k, v or memory: (B, rows, columns). */
+static inline Tensor cache_layer(Tensor all, int64_t layer) {
+    Shape shape = shape3(all.shape.d[1], all.shape.d[2], all.shape.d[3]);
+    return tensor_elements(all, layer * shape_count(shape), shape);
+}
 
 /* What the backward pass recomputes instead of saving. */
 typedef enum {
@@ -50,9 +83,9 @@ typedef struct {
     Tensor map;         // (B, heads, T): receives the attention of that row in the last block; may be empty
     Tensor frequencies; // (D/2) of the dtype wide_dtype: rotary positions; else empty
     Recompute recompute;
-    int64_t spared;    // the lowest `spared` blocks recompute one kind less: hidden for blocks, none for hidden
-    Dropout dropout;   // of embedding, branches and probabilities; off outside training
-    double depth;      // stochastic-depth rate of the last layer, 0 in the first; off outside training
+    int64_t spared;  // the lowest `spared` blocks recompute one kind less: hidden for blocks, none for hidden
+    Dropout dropout; // of embedding, branches and probabilities; off outside training
+    double depth;    // stochastic-depth rate of the last layer, 0 in the first; off outside training
     DeviceBatch batch; // blocks read its lengths, starts, memory and source_lengths
     Cache *cache;      // or NULL; its memory, if set, replaces the batch's
 } BlockPass;

@@ -76,4 +76,8 @@ typedef struct {
 CHECKED Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved);
 CHECKED Status attention_backward(Ctx *ctx, const AttentionBackward *a);
 
+/* The probabilities of the first row of each sequence, such as a class token: map (B, heads, T). For an
+ * attention that has run in inference, without a cache. The naive form computes them again. */
+CHECKED Status attention_map(Ctx *ctx, const AttentionForward *attention, Tensor map);
+
 __END_DECLS

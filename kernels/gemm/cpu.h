@@ -7,9 +7,27 @@
  * without a cache folder. Products of naive forms always use OpenBLAS. */
 #pragma once
 
-#include "kernels/gemm/cpu_plan.h"
+#include "kernels/device/cpu.h"
+#include "kernels/gemm/cpu_amx.h"
 
 __BEGIN_DECLS
+
+/* Who computes a product; the first two values are stored in the file of choices. */
+typedef enum { PLAN_OPENBLAS = 1, PLAN_ONEDNN, PLAN_AMX } PlanLibrary;
+
+typedef struct {
+    OnednnProduct product;
+    PlanLibrary library;
+    OnednnKernel *kernel; // with PLAN_ONEDNN
+    AmxPacked *packed;    // with PLAN_AMX
+} CpuPlan;
+
+/* The plan of a product, autotuned and cached if it is new; NULL if only OpenBLAS supports it. Valid until
+ * the next call. */
+CHECKED Status cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan **plan);
+
+/* Runs a plan other than OpenBLAS's. */
+CHECKED Status cpu_plan_run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish);
 
 /* The plan by which gemm_cpu_finish computes these in one pass, valid until the next call; NULL if no library
  * can. A new product is autotuned here, so its operands must exist and ctx must not be measuring. */

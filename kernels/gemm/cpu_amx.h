@@ -8,10 +8,17 @@
  * because their parts would be denormal. If a number is infinite, the product is NaN. */
 #pragma once
 
-#include "kernels/gemm/cpu_finish.h"
+#include "kernels/device/onednn.h"
 #include "kernels/gemm/gemm.h"
 
 __BEGIN_DECLS
+
+/* The epilogue of a product P: C = finish(P + bias + added). */
+typedef struct {
+    const void *bias;  // (n) of A's dtype; NULL: none
+    const void *added; // a matrix with C's dtype and layout, elsewhere; NULL: none
+    Finish finish;
+} GemmFinish;
 
 /* Whether AMX tiles support this product, with any epilogue. Weak symbols: NULL in a build for other
  * processors. */

@@ -1,4 +1,4 @@
-#include "kernels/gemm/cpu_plan.h"
+#include "kernels/gemm/cpu.h"
 
 #include "base/memory.h"
 #include "kernels/gemm/choices.h"

@@ -1,4 +1,4 @@
-#include "kernels/linear/cuda_deferred.cuh"
+#include "kernels/linear/cuda_fused.cuh"
 
 #include "kernels/cast/cuda_tile.cuh"
 #include "kernels/linear/cuda_activation.cuh"

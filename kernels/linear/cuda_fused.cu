@@ -5,9 +5,7 @@
 #include "kernels/cuda/words.cuh"
 #include "kernels/gemm/cuda.cuh"
 #include "kernels/linear/cuda_activation.cuh"
-#include "kernels/linear/cuda_deferred.cuh"
-#include "kernels/linear/cuda_gated.cuh"
-#include "kernels/linear/cuda_rows.cuh"
+#include "kernels/linear/cuda_fused.cuh"
 #include "kernels/linear/cuda_walk.cuh"
 
 /* Bias, tanh-GELU, SwiGLU and their gradients run in the product's epilogue if it supports them; else one

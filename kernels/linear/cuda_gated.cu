@@ -1,4 +1,4 @@
-#include "kernels/linear/cuda_gated.cuh"
+#include "kernels/linear/cuda_fused.cuh"
 
 #include "kernels/cuda/words.cuh"
 #include "kernels/linear/cuda_activation.cuh"

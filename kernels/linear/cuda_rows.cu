@@ -1,4 +1,4 @@
-#include "kernels/linear/cuda_rows.cuh"
+#include "kernels/linear/cuda_fused.cuh"
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"

@@ -1,7 +1,7 @@
 #include "tasks/chat/chat_json.h"
 
 #include "base/memory.h"
-#include "data/json_lines.h"
+#include "data/lines.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "tasks/chat/chat_json.h"
-#include "data/json_lines.h"
+#include "data/lines.h"
 #include "tasks/chat/packing.h"
 #include "data/tokens.h"
 

@@ -6,7 +6,7 @@
 #include "tasks/chat/chat_json.h"
 #include "tasks/text/infer.h"
 #include "data/end_tokens.h"
-#include "data/json_lines.h"
+#include "data/lines.h"
 #include "data/text_stream.h"
 #include "data/digest.h"
 #include "run/answers.h"

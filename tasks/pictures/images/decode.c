@@ -2,8 +2,6 @@
 
 #include "base/files.h"
 #include "base/memory.h"
-#include "tasks/pictures/images/jpeg.h"
-#include "tasks/pictures/images/stb.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "tasks/pictures/images/jpeg.h"
+#include "tasks/pictures/images/decode.h"
 
 #include "base/memory.h"
 

@@ -1,6 +1,6 @@
 /* The implementation of stb_image, a header-only library. Hostile files can make its arithmetic overflow, so
  * the Makefile compiles it with wrapping integers. */
-#include "tasks/pictures/images/stb.h"
+#include "tasks/pictures/images/decode.h"
 
 #include "base/memory.h"
 

@@ -1,0 +1,28 @@
+/* cuda_fused: the kernels of a linear layer beside its products, each in a file of its own. */
+#pragma once
+
+#include "kernels/linear/linear.h"
+
+/* ---- cuda_rows.cu ----
+ * A linear layer of a few rows, as in decoding: bound by reading the weights once. */
+
+/* Whether linear_rows supports this layer: up to 4 rows, whole 16-byte vectors. */
+bool linear_rows_suit(const LinearForward *l);
+CHECKED Status linear_rows(Ctx *ctx, const LinearForward *l);
+
+/* ---- cuda_gated.cu ----
+ * The activation of a gated layer (linear.h) and its gradient, in one pass each. */
+
+/* y = silu(gate) * up, from pre (..., 2 * width of y), dense. */
+CHECKED Status gated_output(Ctx *ctx, Tensor pre, Tensor y);
+/* Computes dpre, shaped as pre, from dy, which may be the first half of dpre's columns. */
+CHECKED Status gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre);
+
+/* ---- cuda_deferred.cu ----
+ * Activations deferred to the casts that read them (linear.h): an activation, or the product of its derivative
+ * with a gradient, is rounded to bf16 and then to 8 bits in one pass. */
+
+/* Computes l->x8 from l->input->pre. */
+CHECKED Status deferred_input(Ctx *ctx, const LinearForward *l);
+/* Computes l->dy8, and dbias, from l->dy and l->forward->pre. */
+CHECKED Status deferred_gradient(Ctx *ctx, const LinearBackward *l);
