@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 
-enum { DEPTH_LIMIT = 16, APART_MS = 2 };
+enum { DEPTH_LIMIT = 16, APART_MS = 2, ROOM_AT_FIRST = 1 << 13 };
 
 typedef struct {
     Event *start, *end;
@@ -34,6 +34,9 @@ Recorder *recorder_open(Device *device, const RecorderOptions *options) {
     Recorder *r = memory_allocate(sizeof *r);
     *r = (Recorder){.device = device, .options = *options, .born = device_clock()};
     if (!r->options.limit) r->options.limit = 1000000;
+    /* Zeroed here, so that the pages are there before a step is recorded. */
+    r->room = r->options.limit < ROOM_AT_FIRST ? r->options.limit : ROOM_AT_FIRST;
+    r->records = memory_array((size_t)r->room, sizeof *r->records);
     return r;
 }
 

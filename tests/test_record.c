@@ -3,6 +3,7 @@
 #include "tests/support/expect.h"
 
 #include <string.h>
+#include <sys/resource.h>
 
 enum { KERNELS = 7 };
 
@@ -172,9 +173,29 @@ static void a_full_recorder_drops_launches(void **state) {
     recorder_close(r);
 }
 
+static long page_faults(void) {
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_minflt;
+}
+
+/* A step of thousands of records finds their pages in place; stacks and clocks may need a few. */
+static void pages_are_there(void **state) {
+    (void)state;
+    enum { RECORDS = 4000, FEW = 20 };
+    Recorder *recorder = recorder_open(device, &(RecorderOptions){.whole = true});
+    const long before = page_faults();
+    for (int i = 0; i < RECORDS; i++) {
+        begin(recorder, RECORD_SCOPE, "scope", 1);
+        record_end(recorder);
+    }
+    assert_true(page_faults() - before <= FEW);
+    recorder_close(recorder);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(launches_repeat_the_capture),
-                                       cmocka_unit_test(others_graphs_are_not_known),
-                                       cmocka_unit_test(a_full_recorder_drops_launches)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launches_repeat_the_capture), cmocka_unit_test(pages_are_there),
+        cmocka_unit_test(others_graphs_are_not_known), cmocka_unit_test(a_full_recorder_drops_launches)};
     return cmocka_run_group_tests(tests, open_device, close_device);
 }
