@@ -76,7 +76,7 @@ static void lines(void **state) {
     JinjaOutput output;
     (void)state;
     expect_error(render(root, "a\n{% if true\n%}{# \n #}{{ '\n' }}\n{{ 1 + 'a' }}{% endif %}", &now, &output),
-                 ERROR_FORMAT, "line 6: a int and a str");
+                 ERROR_FORMAT, "line 6: this operator does not take a int and a str");
     expect_error(render(root, "\n\n{% nosuch %}", &now, &output), ERROR_FORMAT, "line 3: {% nosuch %}");
     expect_error(render(root, "\n{{ raise_exception('Turns must alternate') }}", &now, &output), ERROR_FORMAT,
                  "line 2: the template says: Turns must alternate");

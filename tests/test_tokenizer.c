@@ -340,7 +340,7 @@ static void other_kinds_of_tokenizer(void **state) {
         {"pre_tokenizer", NULL, "{\"type\": \"Whitespace\"}", "pre_tokenizer.type \"Whitespace\""},
         {"pre_tokenizer", NULL, "null", "decoder.type \"ByteLevel\""},
         {"pre_tokenizer", "trim", "true", "pre_tokenizer ByteLevel has a key \"trim\""},
-        {"pre_tokenizer", NULL, SEQUENCE(BYTE_LEVEL ", " BYTE_LEVEL), "behind ByteLevel"},
+        {"pre_tokenizer", NULL, SEQUENCE(BYTE_LEVEL ", " BYTE_LEVEL), "after ByteLevel"},
         {"pre_tokenizer", NULL, SEQUENCE(SPLIT("\\\\w+", "Isolated")), "\\w is not supported"},
         {"pre_tokenizer", NULL, SEQUENCE(SPLIT("[a-z&&[^b]]", "Isolated")), "&& in a class"},
         {"pre_tokenizer", NULL, SEQUENCE(SPLIT("[a[b]]", "Isolated")), "a class in a class"},
