@@ -14,7 +14,7 @@ Form op_form(const Ctx *ctx, Operation operation, Dtype dtype) {
 bool op_all_fused(const Ctx *ctx) {
     for (Operation o = 0; o < OP_COUNT; o++)
         if (operation_category(o) != CATEGORY_COMMUNICATION && op_form(ctx, o, ctx->dtype) == FORM_NAIVE &&
-            slots_filled(ctx->device->backend, ctx->dtype, o, FORM_NAIVE))
+            slots_filled(ctx->device->backend, ctx->dtype, o, FORM_FUSED))
             return false;
     return true;
 }

@@ -13,8 +13,8 @@ CHECKED Status op_run(Ctx *ctx, const Call *call);
  * has a fused slot for this backend and dtype. */
 Form op_form(const Ctx *ctx, Operation operation, Dtype dtype);
 
-/* Whether no operation runs naive that has a naive form on this device (that of decode is other operations).
- * A collective counts as fused: it is one launch in either form. */
+/* Whether every operation that has a fused form on this device runs in it. Collectives do not count: each is one
+ * launch in either form. */
 bool op_all_fused(const Ctx *ctx);
 
 /* Takes a tensor from an arena. Inside a block, its name in the memory plan is "block.<layer>.<name>". */
