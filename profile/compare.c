@@ -159,6 +159,18 @@ static bool any_naive(const Comparison *c) {
     return false;
 }
 
+/* Whether a row of either path is printed with more than 100% of its limit. */
+static bool any_above(const Comparison *c) {
+    for (int form = 0; form < FORM_COUNT; form++) {
+        const Figures *f = figures_of(c, (Form)form);
+        for (int64_t i = 0; i < f->row_count; i++) {
+            const OperationRow *r = &f->rows[i];
+            if (limit_share(&c->peaks, r->work, r->calls, r->median) >= 1.0005) return true;
+        }
+    }
+    return false;
+}
+
 static void print_notes(const Comparison *c, FILE *file) {
     const PathTimes *naive = &c->paths[FORM_NAIVE], *fused = &c->paths[FORM_FUSED];
     fprintf(file, "  its ratio is the median of %" PRId64 " pairs: %.2f to %.2f (95%% interval)\n", c->rounds,
@@ -178,6 +190,11 @@ static void print_notes(const Comparison *c, FILE *file) {
                      "part of the "
                      "ratio is the library's; FUSEBOX_ONEDNN=none leaves oneDNN out");
     print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
+    if (any_above(c))
+        print_report(
+            "above 100%:", 12, file,
+            "the limits were measured in another state of the machine, or the operation found its data in a "
+            "cache nearer than its size suggests; --peaks measures the limits anew");
     if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
 }
 

@@ -1,10 +1,12 @@
 /* Real steps, traced on the CPU: their events and tables. */
+#include "profile/compare.h"
 #include "run/peaks.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 #include "tests/support/traced.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the tables ---- */
@@ -328,8 +330,32 @@ static void test_memory(void **state) {
     tables_free(&tables);
 }
 
+/* A share above 100% in the comparison's table is explained, and nothing else is. */
+static void shares_above_the_limit_are_explained(void **state) {
+    (void)state;
+    for (int above = 0; above < 2; above++) {
+        OperationRow row = {.call = "norm", .operation = "norm", .limit = "memory"};
+        row.work = (Work){.flops = 1, .bytes = 1e9};
+        row.calls = 1;
+        row.median = above ? 0.5e6 : 2e6; // ns for 1 GB: 2 and 0.5 TB/s
+        Comparison c = {
+            .what = "step", .device = "d", .library = "l", .dtype = "fp32", .model = "m", .rounds = 10};
+        c.peaks = (Peaks){.flops = 1e15, .bandwidth = 1e12};
+        for (int form = 0; form < FORM_COUNT; form++)
+            c.paths[form].operations.figures = (Figures){.rows = &row, .row_count = 1};
+        char *text;
+        size_t size;
+        FILE *file = open_memstream(&text, &size);
+        compare_print(&c, file);
+        fclose(file);
+        assert_int_equal(strstr(text, "above 100%:") != NULL, above);
+        free(text);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),
+    const struct CMUnitTest tables[] = {cmocka_unit_test(shares_above_the_limit_are_explained),
+                                        cmocka_unit_test(test_events),
                                         cmocka_unit_test(test_operations),
                                         cmocka_unit_test(test_categories_of_operations),
                                         cmocka_unit_test(test_categories_of_primitives),
