@@ -173,13 +173,19 @@ bool program_runs(pid_t program) {
     return about.si_pid == 0;
 }
 
+static uint64_t bit(int number) {
+    return (uint64_t)1 << (number - 1);
+}
+
+/* The shell that starts a program may catch SIGINT as well; SIGBUS it does not. */
 void program_wait_handler(pid_t program, int number) {
     char path[64], text[4096];
     snprintf(path, sizeof path, "/proc/%ld/status", (long)program);
     for (int waited = 0; waited < PATIENCE_MS; waited += 5) {
         read_text(path, text, sizeof text);
-        const char *caught = strstr(text, "SigCgt:");
-        if (caught && strtoull(caught + 7, NULL, 16) >> (number - 1) & 1) return;
+        const char *line = strstr(text, "SigCgt:");
+        uint64_t caught = line ? strtoull(line + 7, NULL, 16) : 0, wanted = bit(number) | bit(SIGBUS);
+        if ((caught & wanted) == wanted) return;
         if (!program_runs(program)) break;
         wait_ms(5);
     }
