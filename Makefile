@@ -39,7 +39,7 @@ OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(NAIVE) $(FUSED),$(SOURCES)
     $(foreach t,float bf16 double,$(NAIVE:%.c=$(BUILD)/%_$t.o)) $(foreach t,float bf16,$(FUSED:%.c=$(BUILD)/%_$t.o))
 # The reader's table of what the comments beside the kernels say, which needs no nvcc.
 KERNELS := $(wildcard comm/*.cu kernels/*/*.cu kernels/*/*.cuh optim/*.cu)
-OBJECTS += $(patsubst %.h,$(BUILD)/%_rows.o,$(wildcard report/anatomy.h))
+OBJECTS += $(patsubst %.c,$(BUILD)/%_rows.o,$(wildcard report/anatomy.c))
 ifeq ($(CUDA),1)
 OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard comm/*.cu kernels/*/*.cu optim/*.cu))
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt

@@ -43,7 +43,7 @@ static Status hold_out(const FeedOptions *o, Feed *feed, LoaderOptions *train) {
     if (feed->batches->rows_name && kept == all)
         return fail(ERROR_FORMAT,
                     "too few %s (%" PRId64 ") to hold out a tenth for validation; give --val-data, or turn "
-                                           "validation off with --val-every=0",
+                    "validation off with --val-every=0",
                     feed->batches->rows_name, all);
     train->length = kept;
     return fail_at(

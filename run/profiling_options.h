@@ -9,10 +9,10 @@ typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
 
 typedef struct {
     const OptionSet *set; // the program's, which a profile records; set by profiling_options_resolve
-    const char *window; // for window_parse; "": no profile
-    const char *out;    // folder for the report's files; "": none
-    const char *trace;  // name of the trace file; "": from the model and its sizes
-    const char *range;  // name of a range around each recorded step; "": none
+    const char *window;   // for window_parse; "": no profile
+    const char *out;      // folder for the report's files; "": none
+    const char *trace;    // name of the trace file; "": from the model and its sizes
+    const char *range;    // name of a range around each recorded step; "": none
     ProfilingReport report;
     bool sweep;          // compare several sizes
     bool timer_only;     // time steps, trace nothing

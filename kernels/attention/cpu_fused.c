@@ -10,10 +10,8 @@
 
 #include <omp.h>
 
-enum {
-    FEW_QUERIES = 4
-};  // with at most this many a block would be mostly empty: each query runs over its
-    // keys alone
+/* A block of at most this many queries would be mostly empty, so each query runs over its keys alone. */
+enum { FEW_QUERIES = 4 };
 
 /* Row i of batch row b of a (B, T, heads*D) tensor, at the first column of head h. */
 static stored *query_row(const AttentionProblem *p, Tensor t, int64_t b, int64_t h, int64_t i) {

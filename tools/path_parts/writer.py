@@ -81,7 +81,8 @@ class Writer:
         for file in self.used_files:
             completed = {n for i in self.items[file] for n in i.names  # of a type that a header declares
                          if file.slice(i.first, i.last).startswith("struct") and "a header" in owners.get(n, ())}
-            self.renamed[file] = {n: f"{n}__{unit_of(file)}" for n in self.local[file] - completed
+            undefined = set(re.findall(r"#\s*undef\s+(\w+)", file.text))  # what an included table of rows uses
+            self.renamed[file] = {n: f"{n}__{unit_of(file)}" for n in self.local[file] - completed - undefined
                                   if len(owners.get(n, ())) > 1}
 
     def rename(self, file, text):
