@@ -30,7 +30,7 @@ typedef struct {
     Feed feed;
     Batches batches;
     Trainer trainer;
-    size_t bytes[FORM_COUNT]; // that each form needs, where both are compared
+    size_t bytes[COMPARE_PATHS]; // that each path needs, where paths are compared
     Report report;
     Profiling *profiling;
     const char *suffix; // of the profile's files, in a sweep

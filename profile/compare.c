@@ -84,29 +84,50 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
     print_report("", 0, file, "limits measured here: %s", limits_text(peaks).text);
 }
 
-/* ---- both paths ---- */
+/* ---- paths side by side ---- */
+
+static const char *const path_names[COMPARE_PATHS] = {"naive", "fused", "fp8"};
 
 void compare_free(Comparison *c) {
-    for (int i = 0; i < FORM_COUNT; i++) timed_operations_free(&c->paths[i].operations);
-    memory_free(c->differences);
+    for (int i = 0; i < COMPARE_PATHS; i++) {
+        timed_operations_free(&c->paths[i].operations);
+        memory_free(c->paths[i].differences);
+    }
     *c = (Comparison){0};
 }
 
-static const Figures *figures_of(const Comparison *c, Form form) {
-    return &c->paths[form].operations.figures;
+static const Figures *figures_of(const Comparison *c, int path) {
+    return &c->paths[path].operations.figures;
 }
 
-static const OperationRow *partner(const Comparison *c, const OperationRow *row) {
-    return figures_find(figures_of(c, FORM_FUSED), row->call, row->operation, row->pass);
+static const OperationRow *partner(const Comparison *c, int path, const OperationRow *row) {
+    return figures_find(figures_of(c, path), row->call, row->operation, row->pass);
 }
 
-static const Difference *difference_of(const Comparison *c, const OperationRow *row) {
-    return difference_find(c->differences, c->difference_count, row->call, row->operation, row->pass);
+/* A cast runs as a forward pass wherever it is called: the rows that a path alone has belong to no pass's sum. */
+static double alone_ms(const Comparison *c, int path) {
+    const Figures *f = figures_of(c, path);
+    double ns = 0;
+    for (int64_t i = 0; i < f->row_count && path > COMPARE_FUSED; i++)
+        if (!partner(c, path - 1, &f->rows[i])) ns += f->rows[i].median;
+    return 1e-6 * ns;
 }
 
-/* The cells of a path: without a row only the time; the share only where the limits are known. */
+static double path_pass_ms(const Comparison *c, int path, Pass pass) {
+    return pass_ms(figures_of(c, path), pass) - (pass == PASS_FORWARD ? alone_ms(c, path) : 0);
+}
+
+/* NULL: not compared. */
+static const Difference *difference_of(const PathTimes *path, const OperationRow *row) {
+    return difference_find(path->differences, path->difference_count, row->call, row->operation, row->pass);
+}
+
+/* The cells of a path: without a row only the time, if it is known; the share only where the limits are. */
 static void print_path(const Peaks *peaks, double ms, const OperationRow *r, FILE *file) {
-    fprintf(file, "  %9.3f", ms);
+    if (isfinite(ms))
+        fprintf(file, "  %9.3f", ms);
+    else
+        fprintf(file, "  %9s", "");
     if (r)
         fprintf(file, " %5.0f", r->launches);
     else
@@ -118,51 +139,63 @@ static void print_path(const Peaks *peaks, double ms, const OperationRow *r, FIL
         fprintf(file, " %6s", "");
 }
 
-static void print_row(const Comparison *c, const OperationRow *naive, FILE *file) {
-    const OperationRow *fused = partner(c, naive);
-    if (!fused) return;
-    const Difference *d = difference_of(c, naive);
-    fprintf(file, "%-20s %-8s %12s %11s", naive->call, pass_name(naive->pass),
-            in_words(CELL_FLOPS, naive->work.flops).text, in_words(CELL_BYTES, naive->work.bytes).text);
-    print_path(&c->peaks, 1e-6 * naive->median, naive, file);
-    print_path(&c->peaks, 1e-6 * fused->median, fused, file);
-    fprintf(file, "  %6.2f%c", ratio(naive->median, fused->median), fused->form == FORM_NAIVE ? '*' : ' ');
+static double row_ms(const OperationRow *r) {
+    return r ? 1e-6 * r->median : NAN;
+}
+
+/* Without `before` the row is one of this path alone, such as a cast of --fused=fp8, and names its operation. */
+static void print_row(const Comparison *c, int path, const OperationRow *before, const OperationRow *after,
+                      FILE *file) {
+    const Difference *d = difference_of(&c->paths[path], after);
+    fprintf(file, "%-20s %-8s %12s %11s", after->call, before ? pass_name(after->pass) : after->operation,
+            in_words(CELL_FLOPS, after->work.flops).text, in_words(CELL_BYTES, after->work.bytes).text);
+    print_path(&c->peaks, row_ms(before), before, file);
+    print_path(&c->peaks, row_ms(after), after, file);
+    if (before)
+        fprintf(file, "  %6.2f%c", ratio(before->median, after->median),
+                after->form == FORM_NAIVE ? '*' : ' ');
+    else
+        fprintf(file, "  %6s ", "-");
     if (d)
         fprintf(file, " %7.1e\n", d->difference);
     else
         fprintf(file, " %7s\n", "-");
 }
 
-static void print_total(const Comparison *c, const char *name, double naive, double fused, double ratio,
+static void print_total(const Comparison *c, const char *name, double before, double after, double ratio,
                         FILE *file) {
     fprintf(file, "%-54s", name);
-    print_path(&c->peaks, naive, NULL, file);
-    print_path(&c->peaks, fused, NULL, file);
-    fprintf(file, "  %6.2f\n", ratio);
+    print_path(&c->peaks, before, NULL, file);
+    print_path(&c->peaks, after, NULL, file);
+    if (isfinite(ratio))
+        fprintf(file, "  %6.2f\n", ratio);
+    else
+        fprintf(file, "  %6s\n", "-");
 }
 
-static void print_head(const Comparison *c, FILE *file) {
+static void print_head(const Comparison *c, int path, FILE *file) {
     const char *share = peaks_known(&c->peaks) ? "  limit" : "";
-    print_report("", 0, file, "naive and fused, %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s with %s",
-                 c->model, c->batch, c->seq, c->dtype, c->device, c->library);
+    const char *before = path_names[path - 1], *after = path_names[path];
+    print_report("", 0, file, "%s and %s, %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s with %s", before,
+                 after, c->model, c->batch, c->seq, c->dtype, c->device, c->library);
     fprintf(file, "medians of %" PRId64 " alternating rounds, from the same state on the same batches\n",
             c->rounds);
-    fprintf(file, "%-20s %-8s %12s %11s  %9s calls%s  %9s calls%s  %6s  differ\n", "operation", "pass",
-            "work", "least bytes", "naive ms", share, "fused ms", share, "ratio");
+    fprintf(file, "%-20s %-8s %12s %11s  %6s ms calls%s  %6s ms calls%s  %6s  differ\n", "operation", "pass",
+            "work", "least bytes", before, share, after, share, "ratio");
 }
 
-/* Whether a row's fused path ran the naive form. */
-static bool any_naive(const Comparison *c) {
-    const Figures *f = figures_of(c, FORM_FUSED);
+/* Whether a row of the path ran the naive form. */
+static bool any_naive(const Comparison *c, int path) {
+    const Figures *f = figures_of(c, path);
     for (int64_t i = 0; i < f->row_count; i++)
         if (f->rows[i].form == FORM_NAIVE) return true;
     return false;
 }
 
 /* Whether a row of either path is printed with more than 100% of its limit. */
-static bool any_above(const Comparison *c) {
-    for (int form = 0; form < FORM_COUNT; form++) {
-        const Figures *f = figures_of(c, (Form)form);
+static bool any_above(const Comparison *c, int path) {
+    for (int p = path - 1; p <= path; p++) {
+        const Figures *f = figures_of(c, p);
         for (int64_t i = 0; i < f->row_count; i++) {
             const OperationRow *r = &f->rows[i];
             if (limit_share(&c->peaks, r->work, r->calls, r->median) >= 1.0005) return true;
@@ -171,47 +204,63 @@ static bool any_above(const Comparison *c) {
     return false;
 }
 
-static void print_notes(const Comparison *c, FILE *file) {
-    const PathTimes *naive = &c->paths[FORM_NAIVE], *fused = &c->paths[FORM_FUSED];
+static void print_pair_notes(const Comparison *c, int path, FILE *file) {
+    const PathTimes *before = &c->paths[path - 1], *after = &c->paths[path];
+    const char *first = path_names[path - 1], *second = path_names[path];
     fprintf(file, "  its ratio is the median of %" PRId64 " pairs: %.2f to %.2f (95%% interval)\n", c->rounds,
-            c->pairs.low, c->pairs.high);
-    fprintf(file, "  spread of the whole %s: naive %.3f to %.3f ms, fused %.3f to %.3f ms\n", c->what,
-            naive->step.least, naive->step.most, fused->step.least, fused->step.most);
-    if (naive->peak_bytes)
-        fprintf(file, "peak memory: naive %.1f MiB, fused %.1f MiB (%.2f times)\n",
-                (double)naive->peak_bytes / 1048576, (double)fused->peak_bytes / 1048576,
-                ratio((double)naive->peak_bytes, (double)fused->peak_bytes));
-    fprintf(file, "calls: kernels and library calls; differ: the outputs' relative difference%s\n",
-            any_naive(c) ? "; *: no fused form here" : "");
-    /* kernels/gemm/cpu.c: what a fusion saves is not all of the ratio. */
-    if (strstr(c->library, "oneDNN"))
-        print_report("", 0, file,
-                     "products: naive in OpenBLAS, fused in whichever of oneDNN and OpenBLAS is faster, so "
-                     "part of the "
-                     "ratio is the library's; FUSEBOX_ONEDNN=none leaves oneDNN out");
-    print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
-    if (any_above(c))
+            after->pairs.low, after->pairs.high);
+    fprintf(file, "  spread of the whole %s: %s %.3f to %.3f ms, %s %.3f to %.3f ms\n", c->what, first,
+            before->step.least, before->step.most, second, after->step.least, after->step.most);
+    if (before->peak_bytes)
+        fprintf(file, "peak memory: %s %.1f MiB, %s %.1f MiB (%.2f times)\n", first,
+                (double)before->peak_bytes / 1048576, second, (double)after->peak_bytes / 1048576,
+                ratio((double)before->peak_bytes, (double)after->peak_bytes));
+    print_report("calls:", 7, file, "kernels and library calls; differ: the outputs' relative difference%s%s",
+                 path == COMPARE_FUSED ? "" : " from the naive path's",
+                 any_naive(c, path) ? "; *: no fused form here" : "");
+    if (any_above(c, path))
         print_report(
             "above 100%:", 12, file,
             "the limits were measured in another state of the machine, or the operation found its data in a "
             "cache nearer than its size suggests; --peaks measures the limits anew");
-    if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
+}
+
+static void print_pair(const Comparison *c, int path, FILE *file) {
+    const Figures *before = figures_of(c, path - 1), *after = figures_of(c, path);
+    char name[64];
+    print_head(c, path, file);
+    for (int64_t i = 0; i < before->row_count; i++) {
+        const OperationRow *row = partner(c, path, &before->rows[i]);
+        if (row) print_row(c, path, &before->rows[i], row, file);
+    }
+    for (int64_t i = 0; i < after->row_count; i++)
+        if (!partner(c, path - 1, &after->rows[i])) print_row(c, path, NULL, &after->rows[i], file);
+    for (int pass = 0; pass < PASS_COUNT; pass++) {
+        const double first = path_pass_ms(c, path - 1, (Pass)pass),
+                     second = path_pass_ms(c, path, (Pass)pass);
+        snprintf(name, sizeof name, "%s (sum)", pass == PASS_UPDATE ? "optimizer" : pass_name((Pass)pass));
+        if (first > 0) print_total(c, name, first, second, ratio(first, second), file);
+    }
+    snprintf(name, sizeof name, "%s alone (sum)", path_names[path]);
+    if (alone_ms(c, path) > 0) print_total(c, name, NAN, alone_ms(c, path), NAN, file);
+    snprintf(name, sizeof name, "whole %s, timed with nothing else on", c->what);
+    print_total(c, name, c->paths[path - 1].step.median, c->paths[path].step.median,
+                c->paths[path].pairs.median, file);
+    print_pair_notes(c, path, file);
 }
 
 void compare_print(const Comparison *c, FILE *file) {
-    const Figures *naive = figures_of(c, FORM_NAIVE), *fused = figures_of(c, FORM_FUSED);
-    char name[64];
-    print_head(c, file);
-    for (int64_t i = 0; i < naive->row_count; i++) print_row(c, &naive->rows[i], file);
-    for (int pass = 0; pass < PASS_COUNT; pass++) {
-        const double before = pass_ms(naive, (Pass)pass), after = pass_ms(fused, (Pass)pass);
-        snprintf(name, sizeof name, "%s (sum)", pass == PASS_UPDATE ? "optimizer" : pass_name((Pass)pass));
-        if (before > 0) print_total(c, name, before, after, ratio(before, after), file);
+    for (int path = 1; path < c->path_count; path++) {
+        print_pair(c, path, file);
+        fprintf(file, "%s", path + 1 < c->path_count ? "\n" : "");
     }
-    snprintf(name, sizeof name, "whole %s, timed with nothing else on", c->what);
-    print_total(c, name, c->paths[FORM_NAIVE].step.median, c->paths[FORM_FUSED].step.median, c->pairs.median,
-                file);
-    print_notes(c, file);
+    /* kernels/gemm/cpu.c: what a fusion saves is not all of the ratio. */
+    if (strstr(c->library, "oneDNN"))
+        print_report("", 0, file,
+                     "products: naive in OpenBLAS, fused in whichever of oneDNN and OpenBLAS is faster, so "
+                     "part of the ratio is the library's; FUSEBOX_ONEDNN=none leaves oneDNN out");
+    print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
+    if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
 }
 
 static void write_path(JsonWriter *w, const char *key, const OperationRow *r, const Peaks *peaks) {
@@ -228,30 +277,55 @@ static void write_path(JsonWriter *w, const char *key, const OperationRow *r, co
     json_write_close(w, '}');
 }
 
-static void write_row(JsonWriter *w, const Comparison *c, const OperationRow *naive) {
-    const OperationRow *fused = partner(c, naive);
-    const Difference *d = difference_of(c, naive);
-    if (!fused) return;
+static void write_operation(JsonWriter *w, const OperationRow *row) {
     json_write_line(w, 2, true);
     json_write_open(w, '{');
-    json_member_text(w, "place", naive->call);
-    json_member_text(w, "operation", naive->operation);
-    json_member_text(w, "pass", pass_name(naive->pass));
-    json_member_number(w, "flops", naive->work.flops);
-    json_member_number(w, "least_bytes", naive->work.bytes);
-    write_path(w, "naive", naive, &c->peaks);
-    write_path(w, "fused", fused, &c->peaks);
-    json_member_number(w, "ratio", ratio(naive->median, fused->median));
-    json_member_number(w, "difference", d ? d->difference : NAN);
+    json_member_text(w, "place", row->call);
+    json_member_text(w, "operation", row->operation);
+    json_member_text(w, "pass", pass_name(row->pass));
+    json_member_number(w, "flops", row->work.flops);
+    json_member_number(w, "least_bytes", row->work.bytes);
+}
+
+/* A row that every path has. The keys of the third path's ratio and difference have its name before them. */
+static void write_row(JsonWriter *w, const Comparison *c, const OperationRow *naive) {
+    const OperationRow *rows[COMPARE_PATHS] = {naive};
+    for (int path = 1; path < c->path_count; path++) {
+        rows[path] = partner(c, path, naive);
+        if (!rows[path]) return;
+    }
+    write_operation(w, naive);
+    for (int path = 0; path < c->path_count; path++) {
+        const Difference *d = difference_of(&c->paths[path], naive);
+        write_path(w, path_names[path], rows[path], &c->peaks);
+        if (path == COMPARE_NAIVE) continue;
+        json_member_number(w, path == COMPARE_FP8 ? "fp8_ratio" : "ratio",
+                           ratio(rows[path - 1]->median, rows[path]->median));
+        json_member_number(w, path == COMPARE_FP8 ? "fp8_difference" : "difference", d ? d->difference : NAN);
+    }
     json_write_close(w, '}');
 }
 
-static void write_whole(JsonWriter *w, const char *key, const PathTimes *p) {
+/* The rows that the last path alone has: the casts of --fused=fp8. */
+static void write_alone(JsonWriter *w, const Comparison *c, int path) {
+    const Figures *f = figures_of(c, path);
+    json_member_open(w, "fp8_alone", '[');
+    for (int64_t i = 0; i < f->row_count; i++) {
+        if (partner(c, path - 1, &f->rows[i])) continue;
+        write_operation(w, &f->rows[i]);
+        write_path(w, path_names[path], &f->rows[i], &c->peaks);
+        json_write_close(w, '}');
+    }
+    json_write_close(w, ']');
+}
+
+static void write_whole(JsonWriter *w, const Comparison *c, int path) {
+    const PathTimes *p = &c->paths[path];
     json_write_line(w, 1, true);
-    json_member_open(w, key, '{');
-    json_member_number(w, "forward_ms", pass_ms(&p->operations.figures, PASS_FORWARD));
-    json_member_number(w, "backward_ms", pass_ms(&p->operations.figures, PASS_BACKWARD));
-    json_member_number(w, "optimizer_ms", pass_ms(&p->operations.figures, PASS_UPDATE));
+    json_member_open(w, path_names[path], '{');
+    json_member_number(w, "forward_ms", path_pass_ms(c, path, PASS_FORWARD));
+    json_member_number(w, "backward_ms", path_pass_ms(c, path, PASS_BACKWARD));
+    json_member_number(w, "optimizer_ms", path_pass_ms(c, path, PASS_UPDATE));
     json_member_number(w, "step_ms", p->step.median);
     json_member_number(w, "step_ms_low", p->step.least);
     json_member_number(w, "step_ms_high", p->step.most);
@@ -261,7 +335,7 @@ static void write_whole(JsonWriter *w, const char *key, const PathTimes *p) {
 
 Status compare_write(const Comparison *c, const char *path) {
     JsonWriter w = {0};
-    const Figures *naive = figures_of(c, FORM_NAIVE);
+    const PathTimes *fused = &c->paths[COMPARE_FUSED], *fp8 = &c->paths[COMPARE_FP8];
     json_write_open(&w, '{');
     json_member_integer(&w, "schema", 1);
     json_member_text(&w, "model", c->model);
@@ -273,15 +347,21 @@ Status compare_write(const Comparison *c, const char *path) {
     json_member_integer(&w, "rounds", c->rounds);
     json_member_number(&w, "peak_flops", c->peaks.flops);
     json_member_number(&w, "peak_bandwidth", c->peaks.bandwidth);
-    json_member_number(&w, "ratio", c->pairs.median);
-    json_member_number(&w, "ratio_low", c->pairs.low);
-    json_member_number(&w, "ratio_high", c->pairs.high);
+    json_member_number(&w, "ratio", fused->pairs.median);
+    json_member_number(&w, "ratio_low", fused->pairs.low);
+    json_member_number(&w, "ratio_high", fused->pairs.high);
+    if (c->path_count > COMPARE_FP8) {
+        json_member_number(&w, "fp8_ratio", fp8->pairs.median);
+        json_member_number(&w, "fp8_ratio_low", fp8->pairs.low);
+        json_member_number(&w, "fp8_ratio_high", fp8->pairs.high);
+    }
     json_member_number(&w, "cores_waited", c->cores_waited);
     json_member_open(&w, "operations", '[');
+    const Figures *naive = figures_of(c, COMPARE_NAIVE);
     for (int64_t i = 0; i < naive->row_count; i++) write_row(&w, c, &naive->rows[i]);
     json_write_close(&w, ']');
-    write_whole(&w, "naive", &c->paths[FORM_NAIVE]);
-    write_whole(&w, "fused", &c->paths[FORM_FUSED]);
+    if (c->path_count > COMPARE_FP8) write_alone(&w, c, COMPARE_FP8);
+    for (int i = 0; i < c->path_count; i++) write_whole(&w, c, i);
     json_write_close(&w, '}');
     Status status = json_writer_save(&w, path);
     json_writer_free(&w);

@@ -1,5 +1,5 @@
-/* compare: operations timed one by one, printed; and the operations of the naive and the fused path side by
- * side, printed and written. */
+/* compare: operations timed one by one, printed; and the operations of the naive, the fused and, if asked for,
+ * the fp8 path side by side, printed and written. */
 #pragma once
 
 #include "kernels/record.h"
@@ -28,22 +28,26 @@ void timed_operations_print(const TimedOperations *timed, FILE *file);
 /* One path's measurements. */
 typedef struct {
     TimedOperations operations;
-    Stats step;        // ms of the whole step in rounds without timing per operation
-    size_t peak_bytes; // 0: not known
+    Stats step;              // ms of the whole step in rounds without timing per operation
+    size_t peak_bytes;       // 0: not known
+    MedianInterval pairs;    // per round: the time of the path before over this one's; not of the first path
+    Difference *differences; // of its outputs from the naive path's; owned; not of the first path
+    int difference_count;
 } PathTimes;
+
+enum { COMPARE_NAIVE, COMPARE_FUSED, COMPARE_FP8, COMPARE_PATHS };
 
 typedef struct {
     const char *what; // "step" or "pass"
     const char *device, *library, *dtype, *model;
     int64_t batch, seq, rounds;
     Peaks peaks;
-    MedianInterval pairs; // per round: the naive step's time over the fused one's
-    double cores_waited;  // cores.h
-    PathTimes paths[FORM_COUNT];
-    Difference *differences;
-    int difference_count;
+    double cores_waited; // cores.h
+    int path_count;      // 2, or 3 with COMPARE_FP8
+    PathTimes paths[COMPARE_PATHS];
 } Comparison;
 
+/* A table for each path but the first, beside the path before it. */
 void compare_print(const Comparison *comparison, FILE *file);
 CHECKED Status compare_write(const Comparison *comparison, const char *path);
 void compare_free(Comparison *comparison);

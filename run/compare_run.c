@@ -25,6 +25,15 @@ typedef struct {
     void *copies[STATE_TENSORS]; // device memory; NULL if there is no such tensor
 } Snapshot;
 
+static int count_paths(uint32_t fuses) {
+    return fuses & FUSE_FP8 ? COMPARE_PATHS : COMPARE_FP8;
+}
+
+static uint32_t path_fuses(uint32_t fuses, int path) {
+    if (path == COMPARE_NAIVE) return 0;
+    return path == COMPARE_FP8 ? fuses : fuses & ~FUSE_FP8;
+}
+
 static void snapshot_free(Trainer *t, Snapshot *s) {
     for (int i = 0; i < STATE_TENSORS; i++)
         if (s->copies[i]) t->ctx.device->release(t->ctx.device, s->copies[i]);
@@ -101,22 +110,23 @@ static Status fresh_step(Ctx *ctx, void *program, StepCost *cost) {
     return round_step(ctx, r, cost);
 }
 
-static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int form, int64_t number,
+static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int path, int64_t number,
                          StepCost *cost) {
     Round round = {.trainer = t, .options = o, .snapshot = s, .number = number};
-    t->ctx.fuses = form == FORM_FUSED ? o->session->fuses : 0;
+    t->ctx.fuses = path_fuses(o->session->fuses, path);
     TRY(snapshot_restore(t, s));
     TRY(fetch_ahead(&round));
     return profiling_step(NULL, &t->ctx, number, round_step, &round, cost);
 }
 
-/* Both forms, beginning with the other one in every second round. */
+/* Each path, in the reverse order in every second round. */
 static Status one_round(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
-                        Recorder *const recorders[FORM_COUNT], StepCost costs[FORM_COUNT]) {
-    for (int turn = 0; turn < FORM_COUNT; turn++) {
-        const int form = round % 2 ? FORM_COUNT - 1 - turn : turn;
-        t->ctx.recorder = recorders ? recorders[form] : NULL;
-        Status status = timed_step(t, o, s, form, round, &costs[form]);
+                        Recorder *const recorders[COMPARE_PATHS], StepCost costs[COMPARE_PATHS]) {
+    const int count = count_paths(o->session->fuses);
+    for (int turn = 0; turn < count; turn++) {
+        const int path = round % 2 ? count - 1 - turn : turn;
+        t->ctx.recorder = recorders ? recorders[path] : NULL;
+        Status status = timed_step(t, o, s, path, round, &costs[path]);
         t->ctx.recorder = NULL;
         if (status) return status;
     }
@@ -135,49 +145,51 @@ static Status warm_up(Trainer *t, const CompareOptions *o, const Snapshot *s) {
     Series ms = {0};
     Status status = OK;
     while (!status && !is_warm(t, &ms, device_clock() - start)) {
-        StepCost costs[FORM_COUNT];
+        StepCost costs[COMPARE_PATHS] = {0};
+        double sum = 0;
         status = one_round(t, o, s, 0, NULL, costs);
-        if (!status) series_add(&ms, costs[FORM_NAIVE].ms + costs[FORM_FUSED].ms);
+        for (int path = 0; path < COMPARE_PATHS; path++) sum += costs[path].ms;
+        if (!status) series_add(&ms, sum);
     }
     memory_free(ms.values);
     return status;
 }
 
 static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c,
-                         Turns turns[FORM_COUNT]) {
+                         Turns turns[COMPARE_PATHS]) {
     for (int64_t round = 0; round < COMPARE_ROUNDS; round++) {
-        StepCost costs[FORM_COUNT];
+        StepCost costs[COMPARE_PATHS];
         TRY(one_round(t, o, s, round, NULL, costs));
-        for (int form = 0; form < FORM_COUNT; form++) {
-            turns[form].ms[round] = costs[form].ms;
-            turns[form].reader_ms[round] = costs[form].reader_ms;
-            turns[form].tokens[round] = (double)costs[form].tokens;
+        for (int path = 0; path < c->path_count; path++) {
+            turns[path].ms[round] = costs[path].ms;
+            turns[path].reader_ms[round] = costs[path].reader_ms;
+            turns[path].tokens[round] = (double)costs[path].tokens;
         }
         progress_step(o->progress, round + 1, 0);
     }
-    c->pairs = pairs_ratio(turns[FORM_NAIVE].ms, turns[FORM_FUSED].ms, COMPARE_ROUNDS);
-    for (int form = 0; form < FORM_COUNT; form++) {
+    for (int path = 0; path < c->path_count; path++) {
         double sorted[COMPARE_ROUNDS];
-        memcpy(sorted, turns[form].ms, sizeof sorted);
-        c->paths[form].step = stats_make(sorted, COMPARE_ROUNDS);
+        memcpy(sorted, turns[path].ms, sizeof sorted);
+        c->paths[path].step = stats_make(sorted, COMPARE_ROUNDS);
+        if (path) c->paths[path].pairs = pairs_ratio(turns[path - 1].ms, turns[path].ms, COMPARE_ROUNDS);
     }
     return OK;
 }
 
 static Status time_operations(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
-    Recorder *recorders[FORM_COUNT];
-    for (int form = 0; form < FORM_COUNT; form++)
-        recorders[form] = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true});
+    Recorder *recorders[COMPARE_PATHS];
+    for (int path = 0; path < c->path_count; path++)
+        recorders[path] = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true});
     Status status = OK;
     for (int64_t round = 0; round < COMPARE_ROUNDS && !status; round++) {
-        StepCost costs[FORM_COUNT];
+        StepCost costs[COMPARE_PATHS];
         status = one_round(t, o, s, round, recorders, costs);
         progress_step(o->progress, COMPARE_ROUNDS + round + 1, 0);
     }
     progress_hide(o->progress);
-    for (int form = 0; form < FORM_COUNT && !status; form++)
-        status = timed_operations_read(recorders[form], &c->peaks, "rounds", &c->paths[form].operations);
-    for (int form = 0; form < FORM_COUNT; form++) recorder_close(recorders[form]);
+    for (int path = 0; path < c->path_count && !status; path++)
+        status = timed_operations_read(recorders[path], &c->peaks, "rounds", &c->paths[path].operations);
+    for (int path = 0; path < c->path_count; path++) recorder_close(recorders[path]);
     return status;
 }
 
@@ -187,10 +199,13 @@ static Status find_differences(Trainer *t, const CompareOptions *o, const Snapsh
     t->batch = t->accum = 1;
     t->ctx.step = 0;
     Round round = {.trainer = t, .options = o, .snapshot = s};
-    /* Communication calls differ between the forms, so their outputs are not compared. */
-    uint32_t fuses = o->session->fuses & ~(1u << OP_COMM);
-    Status status =
-        profiling_differences(&t->ctx, fuses, fresh_step, &round, &c->differences, &c->difference_count);
+    Status status = OK;
+    for (int path = COMPARE_FUSED; path < c->path_count && !status; path++) {
+        /* Communication calls differ between the forms, so their outputs are not compared. */
+        const uint32_t fuses = path_fuses(o->session->fuses, path) & ~(1u << OP_COMM);
+        status = profiling_differences(&t->ctx, fuses, fresh_step, &round, &c->paths[path].differences,
+                                       &c->paths[path].difference_count);
+    }
     t->batch = batch;
     t->accum = accum;
     return status;
@@ -245,17 +260,17 @@ static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s,
     return status;
 }
 
-Status compare_run_measure(Trainer *t, uint32_t fuses, size_t bytes[FORM_COUNT]) {
-    for (int form = 0; form < FORM_COUNT; form++) {
-        t->ctx.fuses = form == FORM_FUSED ? fuses : 0;
-        TRY(trainer_measure(t, &bytes[form]));
+Status compare_run_measure(Trainer *t, uint32_t fuses, size_t bytes[COMPARE_PATHS]) {
+    for (int path = 0; path < count_paths(fuses); path++) {
+        t->ctx.fuses = path_fuses(fuses, path);
+        TRY(trainer_measure(t, &bytes[path]));
     }
     return OK;
 }
 
 static Status run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList traces[FORM_COUNT]) {
     Snapshot snapshot;
-    Turns turns[FORM_COUNT];
+    Turns turns[COMPARE_PATHS];
     uint32_t fuses = t->ctx.fuses;
     TRY(snapshot_make(t, &snapshot));
     Status status = warm_up(t, o, &snapshot);
@@ -265,7 +280,8 @@ static Status run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList 
     c->cores_waited = cores_waited(cores);
     if (!status) status = find_differences(t, o, &snapshot, c);
     for (int form = 0; form < FORM_COUNT && *o->profiling->window && !status; form++)
-        status = trace_form(t, o, &snapshot, form, &turns[form], &traces[form]);
+        status = trace_form(t, o, &snapshot, form, &turns[form == FORM_NAIVE ? 0 : c->path_count - 1],
+                            &traces[form]);
     if (!status) status = snapshot_restore(t, &snapshot);
     t->ctx.fuses = fuses;
     t->ctx.step = 0;
@@ -280,19 +296,21 @@ static Comparison describe(const Trainer *t, const CompareOptions *o) {
                     .batch = t->batch,
                     .seq = t->seq,
                     .rounds = COMPARE_ROUNDS,
+                    .path_count = count_paths(o->session->fuses),
                     .peaks = *o->peaks,
                     .device = o->session->device->name,
                     .library = o->session->device->library,
                     .dtype = session_dtype_name(o->session),
                     .model = session_model_name(o->session)};
-    for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = o->bytes[form];
+    for (int path = 0; path < c.path_count; path++) c.paths[path].peak_bytes = o->bytes[path];
     return c;
 }
 
 static Status report(const Comparison *c, const TraceList traces[FORM_COUNT], const CompareOptions *o) {
     char *path = NULL;
+    const PathTimes *last = &c->paths[c->path_count - 1];
     if (o->file) compare_print(c, o->file);
-    TRY(profiling_report_lists(o->profiling, traces, FORM_COUNT, c->differences, c->difference_count,
+    TRY(profiling_report_lists(o->profiling, traces, FORM_COUNT, last->differences, last->difference_count,
                                o->suffix, o->file));
     if (!*o->folder) return OK;
     path = path_join(o->folder, "compare.json");

@@ -1,5 +1,5 @@
-/* compare_run: runs a trainer naive and fused alternately, on the same batches from the same state, and
- * measures both (--compare). */
+/* compare_run: runs a trainer's paths alternately, on the same batches from the same state, and measures each
+ * (--compare): naive, fused, and with --fused=1,fp8 that one, too. */
 #pragma once
 
 #include "run/profiling.h"
@@ -10,9 +10,9 @@
 enum { COMPARE_ROUNDS = 10 }; // rounds for step times, and again for operations
 
 typedef struct {
-    const Session *session; // its fuses are those of the fused run; the naive run has none
+    const Session *session; // its fuses are those of the last path; the naive path has none
     const Peaks *peaks;
-    const size_t *bytes; // (FORM_COUNT), from compare_run_measure
+    const size_t *bytes; // (COMPARE_PATHS), from compare_run_measure
     double learning_rate;
     FetchBatch fetch; // must return the same micro-batches for the same index every time
     void *source;
@@ -23,10 +23,10 @@ typedef struct {
     FILE *file;                        // the comparison is printed here; may be NULL
 } CompareOptions;
 
-/* Measures the memory of both forms: replaces trainer_measure, before trainer_allocate. */
-CHECKED Status compare_run_measure(Trainer *trainer, uint32_t fuses, size_t bytes[FORM_COUNT]);
+/* Measures the memory of each path: replaces trainer_measure, before trainer_allocate. */
+CHECKED Status compare_run_measure(Trainer *trainer, uint32_t fuses, size_t bytes[COMPARE_PATHS]);
 
-/* Runs the comparison, reports it, with profiles of both forms if requested, and restores the trainer's
+/* Runs the comparison, reports it, with profiles of the first and the last path if requested, and restores the trainer's
  * state. Step times come from separate rounds without any instrumentation. Needs a second copy of the state
  * while it runs. */
 CHECKED Status compare_report(Trainer *trainer, const CompareOptions *options);

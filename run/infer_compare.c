@@ -81,13 +81,16 @@ static void print(const Turns *t, const BenchmarkResult *results, const Peaks *p
                     .seq = fused->seq,
                     .rounds = fused->repeats,
                     .peaks = *peaks,
-                    .pairs = fused->pairs,
                     .cores_waited = fused->cores_waited,
-                    .differences = fused->differences,
-                    .difference_count = fused->difference_count};
+                    .path_count = FORM_COUNT};
     for (int form = 0; form < FORM_COUNT; form++)
-        c.paths[form] = (PathTimes){results[form].operations, results[form].ms,
-                                    in->batch == c.batch && in->seq == c.seq ? in->bytes[form] : 0};
+        c.paths[form] =
+            (PathTimes){.operations = results[form].operations,
+                        .step = results[form].ms,
+                        .peak_bytes = in->batch == c.batch && in->seq == c.seq ? in->bytes[form] : 0,
+                        .pairs = results[form].pairs,
+                        .differences = results[form].differences,
+                        .difference_count = results[form].difference_count};
     fprintf(file, "\n");
     compare_print(&c, file);
 }

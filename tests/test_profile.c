@@ -338,8 +338,13 @@ static void shares_above_the_limit_are_explained(void **state) {
         row.work = (Work){.flops = 1, .bytes = 1e9};
         row.calls = 1;
         row.median = above ? 0.5e6 : 2e6; // ns for 1 GB: 2 and 0.5 TB/s
-        Comparison c = {
-            .what = "step", .device = "d", .library = "l", .dtype = "fp32", .model = "m", .rounds = 10};
+        Comparison c = {.what = "step",
+                        .device = "d",
+                        .library = "l",
+                        .dtype = "fp32",
+                        .model = "m",
+                        .rounds = 10,
+                        .path_count = 2};
         c.peaks = (Peaks){.flops = 1e15, .bandwidth = 1e12};
         for (int form = 0; form < FORM_COUNT; form++)
             c.paths[form].operations.figures = (Figures){.rows = &row, .row_count = 1};

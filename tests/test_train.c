@@ -318,6 +318,35 @@ static void test_accumulation(void **state) {
 
 /* ---- compare ---- */
 
+/* --fused=1,fp8 is a third path, beside the fused one: 8 bits differ more from the naive path than bf16 does, in the
+ * products alone; casts are rows of their own. */
+static void test_compare_fp8(void **state) {
+    const Ran *ran = program_succeeds(*state, "train " TINY " --compare --fused=1,fp8 --out=eight");
+    expect_text(ran->output, "naive and fused, ");
+    expect_text(ran->output, "\nfused and fp8, ");
+    expect_text(ran->output, "attention.qkv        cast ");
+    expect_text(ran->output, "relative difference from the naive path's");
+    json_t *root = json_load_file(inside(*state, "eight/compare.json"), 0, NULL), *row;
+    assert_non_null(root);
+    assert_true(number(root, "fp8_ratio") >= number(root, "fp8_ratio_low"));
+    assert_true(number(root, "fp8_ratio") <= number(root, "fp8_ratio_high"));
+    assert_true(number(json_object_get(root, "fp8"), "step_ms") > 0);
+    int products = 0;
+    size_t i;
+    json_array_foreach(json_object_get(root, "operations"), i, row) {
+        assert_true(number(json_object_get(row, "fp8"), "ms") >= 0);
+        if (strcmp(json_string_value(json_object_get(row, "place")), "attention.qkv") != 0) continue;
+        assert_true(number(row, "fp8_difference") > 4 * number(row, "difference"));
+        products++;
+    }
+    assert_int_equal(products, 2); // forward and backward
+    const json_t *alone = json_object_get(root, "fp8_alone");
+    assert_int_equal(json_array_size(alone), 4); // a block's layers
+    json_array_foreach(alone, i, row)
+        assert_string_equal(json_string_value(json_object_get(row, "operation")), "cast");
+    json_decref(root);
+}
+
 static void test_compare(void **state) {
     const Ran *ran = program_succeeds(*state, "train " TINY " --compare --out=compared");
     expect_text(ran->output, "ratio  differ\n");
@@ -414,6 +443,7 @@ int main(void) {
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_compare_fp8),
         cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_divergence_at_the_end),
         cmocka_unit_test(test_divergence_saved),

@@ -335,7 +335,7 @@ static Status run_forward(Ctx *ctx, const LinearForward *l) {
                  .contract = l,
                  .inputs = {l->x, l->weight, l->bias, l->skip},
                  .work = {.flops = rows * out * (2 * in + added) + activated, .bytes = bytes},
-                 .outputs = {{"y", l->y}, {"pre", l->pre}}};
+                 .outputs = {{l->deferred ? "pre" : "y", l->y}, {"pre", l->pre}}};
     return op_run(ctx, &call);
 }
 
@@ -420,7 +420,7 @@ static Status run_backward(Ctx *ctx, const LinearBackward *l) {
                  .inputs = {l->dy, f->x, f->weight, f->bias, f->skip},
                  .work = {.flops = flops, .bytes = (double)bytes}};
     int outputs = 0;
-    if (dx) call.outputs[outputs++] = (Output){"dx", l->dx};
+    if (dx) call.outputs[outputs++] = (Output){l->input ? "dpre" : "dx", l->dx};
     call.outputs[outputs++] = (Output){"dweight", l->dweight};
     call.outputs[outputs] = (Output){"dbias", l->dbias};
     return op_run(ctx, &call);
