@@ -8,20 +8,20 @@ void cores_share(char **argv);
 
 /* CPU time of this process's threads, in seconds. */
 typedef struct {
-    double ran, waited; // on a core; ready to run, but for want of a core not running
-    double others; // that cores worked for others than this process, other machines of the host among them
+    double ran, waited; // on a core; ready to run, but waiting for a core
+    double others;      // that cores ran other processes, including the host's other virtual machines
 } CoreTimes;
 
 CoreTimes cores_read(void);
 
-/* Of the time since then in which its threads could run, the share in which they waited for a core that others
- * had: not for each other. 0 where the system does not tell. */
+/* The share of the time since `since` in which this process's threads were ready to run but waited for a core
+ * that other processes used. Waiting for each other does not count. 0 if the system does not report it. */
 double cores_waited(CoreTimes since);
 
 /* Above this share, times depend as much on other programs as on this one. */
 #define CORES_SHARED 0.05
 
-/* A one-line warning for such a share; "" below it. */
+/* A one-line warning if the share is above CORES_SHARED; "" otherwise. */
 typedef struct {
     char text[160];
 } CoresWarning;

@@ -40,7 +40,7 @@ CHECKED Status file_writer_join(const char *temporary, FileWriter **writer);
 /* On an error the temporary file is removed and `path` is unchanged. */
 CHECKED Status file_writer_close(FileWriter *writer);
 void file_writer_abandon(FileWriter *writer);
-/* Closes it where all that was written succeeded, else abandons it. */
+/* Closes the writer if `written` is OK, else abandons it. */
 CHECKED static inline Status file_writer_finish(FileWriter *writer, Status written) {
     if (!written) return file_writer_close(writer);
     file_writer_abandon(writer);
@@ -78,7 +78,7 @@ void path_list_free(PathList *list);
 /* Paths that match a shell pattern (* ? [...]), sorted bytewise; possibly none. */
 CHECKED Status path_glob(const char *pattern, PathList *list);
 
-/* ---- for those that work on files by the system's own calls ---- */
+/* ---- for callers of the system's own file functions ---- */
 
 /* "cannot open PATH: No such file or directory", with the reason from errno. ENOMEM gives ERROR_MEMORY. */
 CHECKED Status fail_file(const char *doing, const char *path);

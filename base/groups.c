@@ -10,7 +10,7 @@ typedef struct {
     float scale;
 } Group;
 
-/* The number of the largest magnitude, with its sign. */
+/* The number with the largest magnitude, including its sign. */
 static float extreme_of(const float *x) {
     float most = 0, least = 0;
 #pragma omp simd reduction(max : most) reduction(min : least)
@@ -43,7 +43,7 @@ static void quantize8(const float *x, int8_t *codes, uint16_t *scale) {
     *scale = bfloat16_from_float(group.scale);
 }
 
-/* -8 is the code of the extreme, or of what lies a little before or behind it. */
+/* The scales to try map -8 to the extreme, or to a value slightly below or above it. */
 static void quantize4(const float *x, uint8_t *codes, uint16_t *scale) {
     static const float extremes[] = {8, 7.5F, 7, 6.5F, 6, 8.5F, 9};
     const float extreme = extreme_of(x);

@@ -37,7 +37,7 @@ static bool cache_known(const Roof *cache) {
     return cache->bytes > 0 && cache->most > 0;
 }
 
-/* Of all calls. A level gives the same share of what is read and of what is written. */
+/* For all calls. A level holds the same share of the bytes read as of the bytes written. */
 static double memory_seconds(const Peaks *p, Work work, double calls) {
     const Roof memory = {.most = p->bandwidth, .read = p->read, .write = p->write};
     const double each = work.bytes / fmax(calls, 1), read = work.bytes - work.written;

@@ -171,7 +171,8 @@ static bool is_name(const char *candidate, const char *name, size_t length) {
     return candidate && strlen(candidate) == length && strncmp(candidate, name, length) == 0;
 }
 
-/* The option of that name, of `length` bytes: a part of a name could mean another option in a later version. */
+/* The option of that name, of `length` bytes: a part of a name could mean another option in a later
+ * version. */
 static Status find_long(const OptionSet *set, const char *argument, const char *name, size_t length,
                         int *found) {
     for (int i = 0; i < set->count; i++) {

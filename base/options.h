@@ -34,7 +34,7 @@ typedef struct {
     const char *default_text; // replaces the default in --help; "" shows none
     const char *bare;         // OPTION_TEXT: the value of --name without one; NULL if a value is required
     const char *choices;      // "cosine|linear"
-    const char *alias;        // what the option is called elsewhere: it is taken, but not in files or --help
+    const char *alias;        // a name used elsewhere: accepted on the command line, not shown
     const char *(*proposals)(int index); // OPTION_TEXT: values that a shell completes; NULL behind the last
     int64_t least, most;
     double low, high;
@@ -42,7 +42,7 @@ typedef struct {
     bool command_line_only; // not a key of a --config file
     const char *word;       // OPTION_INTEGER: a text that stands for least - 1; or NULL
     bool written;           // OPTION_TEXT: a file that the program writes
-    bool several;           // OPTION_TEXT: each value counts; they are joined by OPTION_SEPARATOR
+    bool several;           // OPTION_TEXT: may be repeated; the values are joined by OPTION_SEPARATOR
     bool travels;           // saved with the results and restored by options_read_travelling
     size_t field;           // offset in the values
 } Option;
@@ -64,24 +64,24 @@ typedef struct {
 
 enum { OPTION_TABLES = 16, OPTION_SEPARATOR = 0x1f };
 
-/* A word and a sentence about it. Lists of them end with one that has no word. */
+/* A word and a sentence about it. The last element of a list has no word. */
 typedef struct {
     const char *word, *text;
 } OptionNote;
 
-/* A program's tables, the values they fill, and where each came from. Texts and lists that are read belong to
- * the set until options_close. */
+/* A program's tables, their values, and the source of each value. The set owns the texts and lists that it
+ * has read, until options_close. */
 typedef struct {
     const char *program;      // "train"; it is installed as "fusebox-train"
-    const char *called;       // as it was started: the first word of the command line
+    const char *called;       // the first word of the command line
     const char *version;      // what --version prints
-    const char *summary;      // what --help begins with
-    const OptionNote *manual; // behind the options in the manual: a section where there is no text; or NULL
-    const OptionNote *absent; // names that are no options, and what to use instead; or NULL
-    const char *other;        // the program that has the options of these tables, or NULL
+    const char *summary;      // the first lines of --help
+    const OptionNote *manual; // the manual after the options: no text: a heading; or NULL
+    const OptionNote *absent; // names that are not options, and the options to use instead; or NULL
+    const char *other;        // the program with these options, for hints; or NULL
     const OptionTable *others[OPTION_TABLES]; // NULL behind the last
-    Option *table;                            // (count) the rows of all tables
-    void **fields;                            // (count) where their values go
+    Option *table;                            // (count) rows of all tables
+    void **fields;                            // (count) destinations of their values
     int count;
     OptionSource *source; // (count)
     void **owned;         // (count) memory of texts and lists
@@ -97,7 +97,7 @@ typedef struct {
 void options_open(OptionSet *set, const char *program, const char *version, const char *summary);
 void options_close(OptionSet *set);
 
-/* A manual page in roff. A set without options is of a program whose first word is a command. */
+/* A manual page in roff. A set without options belongs to a program whose first argument is a command. */
 void options_print_manual(const OptionSet *set, FILE *file);
 
 /* Appends a table. Its values, which become the defaults, are stored in `values`, or if that is NULL in a
@@ -107,10 +107,10 @@ void options_add(OptionSet *set, const OptionTable *table, void *values);
 /* The values of an added table. */
 void *options_values(const OptionSet *set, const OptionTable *table);
 
-/* Reads the command line. The last of several of the same name wins, unless the option takes `several`;
- * --name=VALUE and --name VALUE are the same. `printed` tells that --help, --usage or --version
- * was asked for and has been answered on standard output: nothing is left to do. Every error is an
- * ERROR_USAGE that names the option, and for an unknown one the nearest. */
+/* Reads the command line. If an option is repeated the last value wins, unless it is marked `several`;
+ * --name=VALUE and --name VALUE are the same. `printed` is set if --help, --usage or --version was given and
+ * its answer has been printed: the program has nothing left to do. Every error is an ERROR_USAGE that names
+ * the option, and for an unknown one the nearest. */
 CHECKED Status options_parse(OptionSet *set, int argc, char **argv, bool *printed);
 
 /* Fills options that neither the command line nor an earlier file set, from a JSON object of long names.

@@ -85,7 +85,8 @@ int64_t random_permute(uint64_t seed, uint64_t epoch, int64_t n, int64_t i) {
     do {
         uint64_t left = index >> half_bits, right = index & mask;
         for (uint64_t round = 0; round < ROUNDS; round++) {
-            /* The Feistel round function of `right`. Round and right share the first half of the counter. */
+            /* The Feistel round function of `right`. The round number and `right` share the first half of the
+             * counter. */
             uint64_t mixed = wide(random_block(seed, epoch, round << 32 | right), 0) & mask;
             uint64_t next = left ^ mixed;
             left = right;

@@ -57,7 +57,7 @@ bool medians_differ(Sampled before, Sampled after) {
     return fabs(after.median - before.median) > one_in_hundred(freedom) * error;
 }
 
-/* The chance that Student's t passes `t` on either side: Abramowitz and Stegun, 26.7.3 and 26.7.4. */
+/* The probability that |Student's t| exceeds `t`: Abramowitz and Stegun, 26.7.3 and 26.7.4. */
 static double chance_beyond(double t, int64_t freedom) {
     const double angle = atan(t / sqrt((double)freedom)), cosine = cos(angle), square = cosine * cosine;
     const bool odd = freedom % 2;
@@ -70,7 +70,7 @@ static double chance_beyond(double t, int64_t freedom) {
     return fmax(1 - within, 0);
 }
 
-/* The t that is passed with this chance. */
+/* The t that |Student's t| exceeds with this probability. */
 static double t_of(double chance, int64_t freedom) {
     double low = 0, high = 1e6;
     for (int i = 0; i < 100; i++) {
@@ -106,13 +106,13 @@ static RunsRatio ratio_of_means(const double *a, int64_t a_count, const double *
     return (RunsRatio){exp(change), exp(change - room), exp(change + room), chance};
 }
 
-/* The chance that of a_count and b_count runs of the same program at most u of all pairs have the run of b below that of
- * a, for u up to their product; the caller frees it. The largest of all runs is of a, above all of b, or of b: Mann and
- * Whitney 1947, section 3. */
+/* The distribution of Mann and Whitney's U (1947, section 3) for a_count and b_count runs of the same
+ * program: element u is the probability that in at most u of all pairs b's run is below a's. The caller frees
+ * it. Recursion: the largest run is either one of a, which is above all of b, or one of b. */
 static double *rank_chances(int64_t a_count, int64_t b_count) {
     const int64_t room = a_count * b_count + 1;
     double *all = memory_array((size_t)((b_count + 1) * room), sizeof *all);
-    for (int64_t j = 0; j <= b_count; j++) all[j * room] = 1; // of no runs of a
+    for (int64_t j = 0; j <= b_count; j++) all[j * room] = 1; // without runs of a
     for (int64_t i = 1; i <= a_count; i++)
         for (int64_t j = 1; j <= b_count; j++)
             for (int64_t u = room - 1; u >= 0; u--) {
@@ -142,7 +142,8 @@ RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t 
     return r;
 }
 
-/* The k-th smallest and largest leave out at most 2.5% on either side: sum of binomials below k over 2^count. */
+/* The k-th smallest and largest leave out at most 2.5% on either side: sum of binomials below k over
+ * 2^count. */
 MedianInterval median_interval(double *values, int64_t count) {
     const Stats s = stats_make(values, count);
     double tail = pow(0.5, (double)count), term = tail;

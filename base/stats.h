@@ -23,30 +23,31 @@ typedef struct {
 
 bool medians_differ(Sampled before, Sampled after);
 
-/* How many times as long the runs after took as those before, each with one positive value; its 95% interval; and the
- * chance that runs of the same program differ as much. Where there are runs enough for such an interval, four a side,
- * ratio and interval are those of Hodges and Lehmann (1963), which assume no distribution: processes often have one of two
- * speeds. With fewer they are of geometric means and Student's t of the logarithms, with one spread for both sides.
- * The chance is the smaller one of Student's t and of Mann and Whitney's (1947) ranks, so both together pass a level at most
- * twice as often as it says. With fewer than two values on a side the interval is everything and the chance 1. */
+/* The ratio of the times of the runs after a change to those before, each run with one positive value; its
+ * 95% interval; and the p-value, the probability that runs of the same program differ as much. With at least
+ * four runs a side, ratio and interval are Hodges and Lehmann's (1963), which assume no distribution, because
+ * processes often have one of two speeds. With fewer runs they come from geometric means and Student's t of
+ * the logarithms, with a pooled variance. The p-value is the smaller of Student's t test and of Mann and
+ * Whitney's (1947) rank test, so the rate of false alarms is at most twice the level. With fewer than two
+ * values on a side the interval is unbounded and the p-value 1. */
 typedef struct {
     double ratio, low, high, chance;
 } RunsRatio;
 
 RunsRatio runs_ratio(const double *before, int64_t before_count, const double *after, int64_t after_count);
 
-/* A median, and between which two of the values the true median lies with a chance of at least 95%, by the signs
- * alone; the least and the most where there are fewer than six. All 0 of none. */
+/* A median and its confidence interval of at least 95% by the sign test, whose ends are two of the values;
+ * with fewer than six values the least and the largest. All 0 without values. */
 typedef struct {
     double median, low, high;
 } MedianInterval;
 
 MedianInterval median_interval(double *values, int64_t count); // sorts them
 
-/* Of the ratios of pairs that were taken side by side. */
+/* The same for the ratios of paired measurements. */
 MedianInterval pairs_ratio(const double *over, const double *under, int64_t count);
 
-double median(double *values, int64_t count); // sorts `values`; 0 of none
+double median(double *values, int64_t count); // sorts `values`; 0 without values
 
 /* part / whole. For whole = 0, ratio gives 0, and share_of NaN, which tables show as an empty cell. */
 double ratio(double part, double whole);
@@ -76,6 +77,6 @@ typedef struct {
 
 void series_add(Series *series, double value);
 
-/* Whether the values have stopped drifting: the medians of the third and of the last quarter of eight values or more
- * differ by at most this share. */
+/* Whether the values have stopped drifting: there are at least eight, and the medians of their third and last
+ * quarter differ by at most this share. */
 bool series_steady(const Series *series, double within);

@@ -23,11 +23,11 @@ typedef struct {
     void *scales;   // (elements / GROUP) bf16 of I8 and I4, in the same memory; else NULL
 } Tensor;
 
-size_t dtype_size(Dtype dtype); // bytes; 0 for I4, of which a byte holds two
+size_t dtype_size(Dtype dtype); // bytes; 0 for I4, two of which share a byte
 size_t dtype_bytes(Dtype dtype, int64_t count);
 const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32", "u8", "e4m3", "int8", "int4"
 
-/* I8 and I4 are integers by groups (base/groups.h). A dimension of a row is a multiple of GROUP. */
+/* I8 and I4 are integers quantized by groups (base/groups.h): the length of a row is a multiple of GROUP. */
 enum { GROUP = 32 };
 static inline bool dtype_grouped(Dtype dtype) {
     return dtype == I8 || dtype == I4;

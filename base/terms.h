@@ -25,16 +25,16 @@ typedef enum {
     CATEGORY_COUNT
 } Category;
 
-/* A primitive's arithmetic, where it takes a processor longer than memory does: exponentials and the like. */
+/* A primitive's arithmetic, if it takes a CPU longer than moving its bytes, such as exponentials. */
 typedef enum {
-    ARITHMETIC_PLAIN,       // additions and multiplications: a product's category says what it is
+    ARITHMETIC_PLAIN,       // additions and multiplications; a product is known by its category
     ARITHMETIC_EXPONENTIAL, // GELU, tanh, SiLU
     ARITHMETIC_SOFTMAX,     // a part of softmax or of its gradient
     ARITHMETIC_COUNT
 } Arithmetic;
 
-/* What ranks do together. A scatter and a spread only begin, and a sum adds what has come: no rank waits in those
- * for another. */
+/* Collectives. A scatter and a spread only start transfers, and a sum adds data that has arrived: no rank
+ * waits for another in these three. */
 typedef enum {
     TRAFFIC_NONE,
     TRAFFIC_ALL_REDUCE,
@@ -46,14 +46,14 @@ typedef enum {
     TRAFFIC_COUNT
 } Traffic;
 
-/* The work of a contract's call. Bytes and what is sent are the least that the contract demands, whatever the
- * form: what a perfect kernel would move. */
+/* The work of a contract's call. `bytes` and `sent` are the least that the contract requires in any form:
+ * what a perfect kernel would move. */
 typedef struct {
-    double flops;   // done: 2 for a multiply-add; causal attention counts its triangle
+    double flops;   // performed: 2 for a multiply-add; causal attention counts only visible pairs
     double bytes;   // each input read once, each output written once
-    double sent;    // that must leave this rank for the others
+    double sent;    // bytes that this rank must send to others
     double written; // of `bytes`
-    double needed;  // of `flops` by the model: nothing computed a second time, nor for padding
+    double needed;  // the part of `flops` that the model needs: without recomputation and padding
 } Work;
 
 void work_add(Work *sum, Work work);

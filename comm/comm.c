@@ -74,8 +74,8 @@ static Status open_alone(Comm **comm) {
 
 typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
 
-/* peer if all GPUs are in one host and reach each other's memory, else nccl. All ranks choose alike, since opening
- * fails on all ranks or on none. */
+/* peer if all GPUs are in one host and reach each other's memory, else nccl. All ranks choose alike, since
+ * opening fails on all ranks or on none. */
 static Status open_for_gpus(const CommSetup *setup, Comm **comm) {
     const Rendezvous *r = setup->rendezvous;
     bool one_host = true;

@@ -13,7 +13,8 @@ typedef struct CommEngine {
                              Lane lane) CHECKED;
     Status (*all_gather)(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) CHECKED;
     Status (*broadcast)(Comm *comm, int root, void *data, size_t bytes, Lane lane) CHECKED;
-    /* The collectives in two halves; all NULL if the engine does not post. `count` and `bytes`: of one part. */
+    /* The collectives in two halves; all NULL if the engine does not post. `count` and `bytes`: of one
+     * part. */
     Status (*scatter)(Comm *comm, int slot, const void *whole, void *arrivals, size_t bytes,
                       Lane lane) CHECKED;
     Status (*spread)(Comm *comm, int slot, void *whole, size_t bytes, Lane lane) CHECKED;

@@ -4,8 +4,8 @@
  *     naive   all-reduce: every rank gets all sums        nothing: every rank updates all weights
  *     fused   reduce-scatter: each rank gets its part     all-gather of the parts that the ranks have updated
  *
- * In the side lane, an engine that posts (comm.h) only starts both collectives. comm_arrive waits for the data,
- * and exchange_sums adds the gradients. In the main lane the collectives are complete.
+ * In the side lane, an engine that posts (comm.h) only starts both collectives. comm_arrive waits for the
+ * data, and exchange_sums adds the gradients. In the main lane the collectives are complete.
  *
  * The fused form is ZeRO's first stage (Rajbhandari, Rasley, Ruwase, He 2020, section 5.1): a rank keeps the
  * optimizer state of its own part only. */

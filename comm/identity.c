@@ -71,10 +71,10 @@ static const Launcher launchers[LAUNCHERS] = {
      "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, NULL, NULL},
-    /* Slurm sets PMI_RANK too, but no local rank of PMI's. */
+    /* Slurm sets PMI_RANK too, but not PMI's local rank. */
     {"PMI", "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL,
      NULL},
-    /* A batch script has SLURM_PROCID too, but is in no step. */
+    /* A batch script has SLURM_PROCID too, but belongs to no step. */
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
      "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
 };

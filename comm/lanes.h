@@ -1,5 +1,5 @@
-/* lanes: the two streams of a GPU in which the nccl and peer engines enqueue collectives. All symbols are weak:
- * NULL in a build without CUDA. */
+/* lanes: the two streams of a GPU in which the nccl and peer engines enqueue collectives. All symbols are
+ * weak: NULL in a build without CUDA. */
 #pragma once
 
 #include "comm/comm.h"

@@ -29,7 +29,7 @@ typedef struct {
     Failure failure;
     int code;    // the launcher's exit code
     double next; // when the remaining ranks are signalled next, after a failure
-    int pressed; // how often they have been
+    int pressed; // number of signals sent so far
 } Launcher;
 
 static void signal_ranks(const Launcher *l, int number) {

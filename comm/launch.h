@@ -6,13 +6,13 @@
 typedef struct {
     const char *program; // the prefix of messages on standard error
     int ranks;
-    /* Seconds that the other ranks get to end by themselves once one has failed. Then they get SIGTERM, and as
-     * many seconds later SIGKILL. */
+    /* Seconds that the other ranks get to end by themselves once one has failed. Then they get SIGTERM, and
+     * as many seconds later SIGKILL. */
     double grace;
 } Launch;
 
-/* Forks the ranks. Returns in each of them at once, with its identity; and in the launcher when all have ended,
- * with `identity->starter` NULL and an exit code:
+/* Forks the ranks. Returns in each of them at once, with its identity; and in the launcher when all have
+ * ended, with `identity->starter` NULL and an exit code:
  *
  *     0              all ranks ended with 0
  *     128 + signal   a rank died of a signal that the launcher had received
@@ -20,14 +20,14 @@ typedef struct {
  *     ERROR_DEVICE   a signal killed a rank, or all that failed ended with ERROR_DEVICE, as a rank does that has
  *                    lost another
  *
- * SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to the ranks. Each rank is a process group of its
- * own, so Ctrl-C reaches it once. If the launcher is killed, the kernel kills the ranks; if a rank ends, the
- * launcher kills what is left of its group.
+ * SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to the ranks. Each rank is a process group of
+ * its own, so Ctrl-C reaches it once. If the launcher is killed, the kernel kills the ranks; if a rank ends,
+ * the launcher kills what is left of its group.
  *
  * To be called before any thread (a parallel region, too) or CUDA: neither survives a fork. ERROR_MEMORY if a
  * process cannot be forked. */
 CHECKED Status launch(const Launch *launch, Identity *identity, int *code);
 
-/* The number of GPUs that a process started here can use, counted in a process of its own; 0 without a driver.
- * The same conditions hold. */
+/* The number of GPUs that a process started here can use, counted in a process of its own; 0 without a
+ * driver. The same conditions hold. */
 CHECKED Status launch_count_gpus(int *count);

@@ -1,4 +1,4 @@
-/* How ranks meet: rank 0 listens, the others connect and say who they are. */
+/* The rendezvous: rank 0 listens; the others connect and identify themselves. */
 #include "comm/rendezvous_internal.h"
 
 #include "comm/wire.h"
@@ -104,7 +104,7 @@ static void seat(Meeting *m, const Hello *hello, int connection) {
     memcpy(m->link->base.hosts[hello->rank], hello->host, RANK_HOST);
 }
 
-/* Answers one connection. Once something is wrong, every rank that comes is told. */
+/* Answers one connection. After an error every rank that connects is sent the error. */
 static void take_newcomer(Meeting *m, int connection) {
     Hello hello, answer = {.magic = MAGIC};
     const bool ours = wire_receive(connection, &hello, sizeof hello, device_clock() + HELLO_SECONDS) &&

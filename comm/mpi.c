@@ -1,6 +1,6 @@
-/* The engine between CPU processes. MPI moves bytes; sums are computed here, in rank order. Each rank receives its
- * slice of every rank's tensor (MPI_Alltoall), adds the slices, and sends the sum to all (MPI_Allgather). Two
- * buffers of STAGING bytes hold the slices, so memory does not grow with the model. */
+/* The engine between CPU processes. MPI moves bytes; sums are computed here, in rank order. Each rank
+ * receives its slice of every rank's tensor (MPI_Alltoall), adds the slices, and sends the sum to all
+ * (MPI_Allgather). Two buffers of STAGING bytes hold the slices, so memory does not grow with the model. */
 #include "comm/comm_internal.h"
 
 #include "base/bfloat16.h"

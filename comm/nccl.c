@@ -1,5 +1,5 @@
-/* The engine that uses NCCL. The library is loaded at run time, and the declarations that are needed stand here, so
- * neither a build nor a run on one GPU needs it. */
+/* The engine that uses NCCL. The library is loaded at run time, and the declarations that are needed stand
+ * here, so neither a build nor a run on one GPU needs it. */
 #include "comm/comm_internal.h"
 
 #include "base/files.h"

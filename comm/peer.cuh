@@ -1,5 +1,5 @@
-/* peer: declarations of the peer engine. GPUs of one host map each other's memory by CUDA IPC, and read and write it
- * directly. The flags by which they wait for each other lie in it too. */
+/* peer: declarations of the peer engine. GPUs of one host map each other's memory by CUDA IPC, and read and
+ * write it directly. The flags by which they wait for each other lie in it too. */
 #pragma once
 
 #include "comm/comm_internal.h"
@@ -19,7 +19,8 @@ struct PeerPage {
     uint32_t aborted; // by any rank
 };
 
-/* How often each rank has reached a barrier or a small sum: rank r writes element r in every rank's memory. */
+/* How often each rank has reached a barrier or a small sum: rank r writes element r in every rank's
+ * memory. */
 struct PeerFlags {
     uint32_t barriers[LANE_COUNT][PEERS_MOST], smalls[LANE_COUNT][PEERS_MOST];
 };
@@ -84,8 +85,8 @@ CHECKED Status peer_launched(PeerComm *p, const char *what);
 
 /* A barrier of the ranks' lanes. */
 CHECKED Status peer_barrier(PeerComm *p, Lane lane);
-/* peer_post marks a slot when the lane's work so far is done, peer_arrive (comm_internal.h) waits for the marks, and
- * peer_clear removes all marks. */
+/* peer_post marks a slot when the lane's work so far is done, peer_arrive (comm_internal.h) waits for the
+ * marks, and peer_clear removes all marks. */
 CHECKED Status peer_post(PeerComm *p, int slot, Lane lane);
 CHECKED Status peer_arrive(Comm *comm, int first, int count);
 CHECKED Status peer_clear(Comm *comm);

@@ -92,8 +92,8 @@ Status peer_unshare(Comm *comm, void *memory) {
 
 /* ---- opening and closing ---- */
 
-/* Only for more than two ranks: streams may share a hardware queue, where a kernel that waits would block work that
- * another rank waits for. */
+/* Only for more than two ranks: streams may share a hardware queue, where a kernel that waits would block
+ * work that another rank waits for. */
 static Status make_copies(PeerComm *p) {
     for (int lane = 0; lane < LANE_COUNT && p->size > 2; lane++) {
         CUDA_TRY(cudaEventCreateWithFlags(&p->before[lane], cudaEventDisableTiming));

@@ -1,5 +1,5 @@
-/* The page of host memory that the ranks of one host share. Rank 0 creates it without a name (memfd), and the others
- * open it through /proc/PROCESS/fd. */
+/* The page of host memory that the ranks of one host share. Rank 0 creates it without a name (memfd), and the
+ * others open it through /proc/PROCESS/fd. */
 #include "comm/peer.cuh"
 
 #include <errno.h>

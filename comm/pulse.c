@@ -14,7 +14,7 @@
 
 enum { SAY_SECONDS = 2, PARTING_SECONDS = 2, BEAT_MS = 100 };
 
-/* ---- what the main thread says ---- */
+/* ---- state set by the main thread ---- */
 
 void pulse_begin(Rendezvous *r, const PulseSetup *watch) {
     Link *l = (Link *)r;
@@ -60,7 +60,7 @@ void pulse_note(Rendezvous *r, const char *format, ...) {
     pthread_mutex_unlock(&l->lock);
 }
 
-/* ---- what the ranks say to each other ---- */
+/* ---- messages between ranks ---- */
 
 Verdict verdict_of(Status status) {
     Verdict verdict = {.code = (int32_t)status_code(status)};
@@ -73,7 +73,7 @@ Status verdict_status(Verdict v) {
     return fail(known ? (ErrorCode)v.code : ERROR_DEVICE, "%.*s", REASON_BYTES - 1, v.reason);
 }
 
-/* This rank, as another would know it. */
+/* This rank as a Peer, as other ranks see it. */
 static Other myself(Link *l) {
     pthread_mutex_lock(&l->lock);
     Other me = {.rank = l->base.rank, .heard = device_clock(), .last = l->now};
@@ -89,10 +89,11 @@ static void say_all(Link *l, Kind kind, Status why) {
     for (Other *o = l->others; o < l->others + l->count; o++)
         if (!o->ended && !o->closed &&
             !wire_send(o->connections[WATCH], &beat, sizeof beat, device_clock() + SAY_SECONDS))
-            (void)shutdown(o->connections[WATCH], SHUT_RDWR); // half of it may have been sent
+            (void)shutdown(o->connections[WATCH], SHUT_RDWR); // the message may have been sent in part
 }
 
-/* The first verdict counts. Takes it over, and wakes the main thread if it waits for another rank. */
+/* Adopts the verdict, unless there is an earlier one, and wakes the main thread if it waits for another
+ * rank. */
 static void set_verdict(Link *l, Status verdict) {
     pthread_mutex_lock(&l->lock);
     if (l->verdict)
@@ -104,7 +105,7 @@ static void set_verdict(Link *l, Status verdict) {
     for (int i = 0; i < l->count; i++) (void)shutdown(l->others[i].connections[EXCHANGE], SHUT_RDWR);
 }
 
-/* The run is given up because of a rank. */
+/* Ends the run because of a rank. */
 static void give_up(Link *l, const Other *o, const char *why) {
     const Beat *last = &o->last;
     char action[2 * NOTE_BYTES + 64] = "none yet", collective[40] = "";
@@ -113,14 +114,14 @@ static void give_up(Link *l, const Other *o, const char *why) {
         snprintf(action, sizeof action, "%s%s%s%s, %.1f s ago", last->phase,
                  *last->phase && *last->action ? ": " : "", last->action, collective,
                  last->idle + device_clock() - o->heard);
-    pthread_mutex_lock(&l->lock); // the hosts' names may just come in
+    pthread_mutex_lock(&l->lock); // the main thread may be receiving the hosts' names
     Status verdict = fail(ERROR_DEVICE, "rank %d on %s %s; its last action: %s", o->rank,
                           l->base.hosts[o->rank], why, action);
     pthread_mutex_unlock(&l->lock);
     set_verdict(l, verdict);
 }
 
-/* After `limit` seconds: the rank that has asked for the fewest collectives keeps the others waiting. */
+/* Called after `limit` seconds: the rank that has called the fewest collectives is blamed. */
 static void blame(Link *l, double limit) {
     const Other me = myself(l), *least = &me;
     int64_t most = me.last.calls;
@@ -136,7 +137,7 @@ static void blame(Link *l, double limit) {
     give_up(l, least, why);
 }
 
-/* Hears one beat. */
+/* Processes one heartbeat. */
 static void hear(Link *l, Other *o) {
     Beat *beat = &o->last, heard;
     o->closed = !wire_receive(o->connections[WATCH], &heard, sizeof heard, device_clock() + SAY_SECONDS);
@@ -148,9 +149,9 @@ static void hear(Link *l, Other *o) {
     if (beat->kind == SAYS_END) {
         pthread_mutex_lock(&l->lock);
         o->ended = true;
-        pthread_cond_broadcast(&l->news); // the main thread may wait for it
+        pthread_cond_broadcast(&l->news); // the main thread may be waiting for this rank
         pthread_mutex_unlock(&l->lock);
-        (void)shutdown(o->connections[WATCH], SHUT_WR); // so that it sees the connection end
+        (void)shutdown(o->connections[WATCH], SHUT_WR); // so that its receive ends
     } else if (beat->kind == SAYS_VERDICT) {
         l->told = o->rank == 0;
         set_verdict(l, verdict_status(beat->verdict));
@@ -179,9 +180,9 @@ static void look_at_clock(Link *l) {
     for (Other *o = l->others; o < l->others + l->count; o++) {
         if (o->ended || o->closed || now - o->heard <= silence) continue;
         give_up(l, o, "has not been heard of");
-        o->closed = true; // nobody waits for its answer
+        o->closed = true; // no rank waits for this one
     }
-    /* Rank 0 knows who is behind. */
+    /* Only rank 0 can tell which rank is late. */
     if (late && (l->base.rank == 0 || l->others->ended)) blame(l, limit);
 }
 
@@ -193,7 +194,7 @@ void pulse_look(Link *l) {
 
 /* ---- the thread ---- */
 
-/* A connection that is closed with something unread in it would lose what was sent last. */
+/* Reads everything first: closing a socket with unread data would discard the last message sent. */
 void pulse_part(Link *l, Status why) {
     const double until = device_clock() + PARTING_SECONDS;
     Beat unread;
@@ -204,7 +205,8 @@ void pulse_part(Link *l, Status why) {
                wire_receive(o->connections[WATCH], &unread, sizeof unread, until)) {}
 }
 
-/* Every rank hears at once that another is gone: MPI ends the ranks soon after the first has. */
+/* Tells every rank immediately that one is gone, because MPI ends the other ranks soon after the first has
+ * ended. */
 static void wait_for_beats(const Link *l) {
     OWNED struct pollfd *waits = memory_array((size_t)l->count, sizeof *waits);
     for (int i = 0; i < l->count; i++)
@@ -219,7 +221,7 @@ static void *run(void *argument) {
     while (!l->ending && !l->verdict) {
         wait_for_beats(l);
         pulse_look(l);
-        /* Rank 0 reads nothing before all ranks have come: until then the others are silent. */
+        /* Until all ranks have connected, rank 0 reads nothing: the others send nothing before that. */
         if (device_clock() - said < BEAT_MS * 1e-3 || (l->base.rank && !l->others->last.kind)) continue;
         said = device_clock();
         say_all(l, SAYS_ALIVE, OK);
@@ -248,7 +250,7 @@ void pulse_close(Link *l, Status why) {
     if (!l->threaded) return;
     l->ending = true;
     (void)pthread_join(l->thread, NULL);
-    if (l->verdict) return; // the others have been told
+    if (l->verdict) return; // the last word has been sent
     const Other me = myself(l);
     snprintf(text, sizeof text, "has failed: %s", status_message(why));
     if (why) give_up(l, &me, text);

@@ -15,7 +15,7 @@ enum { TRIPS = 64, PATIENCE_SECONDS = 10 };
 
 /* ---- exchanges ---- */
 
-/* Why an exchange with another rank has come to its end: the watch finds out. */
+/* Why an exchange with another rank has failed, as the watch thread finds out. */
 static Status why_ended(Link *l, const Other *o) {
     pthread_mutex_lock(&l->lock);
     while (!l->verdict && !o->ended) pthread_cond_wait(&l->news, &l->lock);
@@ -80,7 +80,8 @@ Status rendezvous_collect(Rendezvous *r, RankPart mine, RankPart *parts) {
     return OK;
 }
 
-/* Of many round trips the fastest says most: the answer was given at some moment of it. */
+/* The fastest of many round trips bounds the error best, because the answer was given at some moment within
+ * it. */
 Status rendezvous_clocks(Rendezvous *r, RankClock *clocks) {
     Link *l = (Link *)r;
     for (int i = 0; i < TRIPS * l->count; i++) {
@@ -124,7 +125,7 @@ static Status meet(Link *l, const Identity *identity, double seconds) {
     TRY(pulse_open(l));
     OWNED char *hosts = memory_array((size_t)r->size, RANK_HOST);
     TRY(rendezvous_gather(r, mine.host, RANK_HOST, hosts));
-    pthread_mutex_lock(&l->lock);              // the watch may just name one
+    pthread_mutex_lock(&l->lock);              // the watch thread may be setting the verdict
     for (int rank = 0; rank < r->size; rank++) // another rank's text may not end
         snprintf(r->hosts[rank], RANK_HOST, "%.*s", RANK_HOST - 1, hosts + rank * RANK_HOST);
     pthread_mutex_unlock(&l->lock);
@@ -157,7 +158,7 @@ void rendezvous_close(Rendezvous *r, Status why) {
     if (!r) return;
     pulse_close(l, why);
     for (int i = 0; i < l->count; i++) other_close(&l->others[i]);
-    if (l->mpi && !why) l->mpi->close(); // it waits for the others
+    if (l->mpi && !why) l->mpi->close(); // rank 0 waits for the others
     status_free(l->verdict);
     memory_free(l->others);
     memory_free(r->hosts);

@@ -1,10 +1,10 @@
-/* rendezvous: the ranks of a run find each other and exchange small things: a library's unique id, handles, errors.
- * Every rank is connected to rank 0.
+/* rendezvous: the ranks of a run find each other and exchange small things: a library's unique id, handles,
+ * errors. Every rank is connected to rank 0.
  *
- * Rank 0 listens on the first free one of RENDEZVOUS_PORTS ports from identity.port on; the others try them in turn
- * until one answers as this run's rank 0. MPI tells the ranks that it has started where rank 0 is, and the token.
- * Rank 0 refuses connections of another run (another token) or another version, and otherwise ignores them.
- * Nothing is encrypted: SECURITY.md says what follows. */
+ * Rank 0 listens on the first free one of RENDEZVOUS_PORTS ports from identity.port on; the others try them
+ * in turn until one answers as this run's rank 0. MPI tells the ranks that it has started where rank 0 is,
+ * and the token. Rank 0 refuses connections of another run (another token) or another version, and otherwise
+ * ignores them. Nothing is encrypted: SECURITY.md says what follows. */
 #pragma once
 
 #include "comm/identity.h"
@@ -20,26 +20,26 @@ typedef struct Rendezvous {
     char (*hosts)[RANK_HOST]; // (size) each rank's host as it calls itself, cut to fit
 } Rendezvous;
 
-/* Collective. Waits up to `seconds` for the other ranks. ERROR_USAGE if two processes have one rank or the ranks
- * disagree about their number, ERROR_DEVICE if ranks do not come (the message names them), no port is free, or
- * rank 0 cannot be reached. Rank 0 reports its error to all ranks that come: `told`, which may be NULL, is true on
- * these. */
+/* Collective. Waits up to `seconds` for the other ranks. ERROR_USAGE if two processes have one rank or the
+ * ranks disagree about their number, ERROR_DEVICE if ranks do not come (the message names them), no port is
+ * free, or rank 0 cannot be reached. Rank 0 reports its error to all ranks that connect; on these `told`,
+ * which may be NULL, is set. */
 CHECKED Status rendezvous_open(const Identity *identity, double seconds, bool *told, Rendezvous **rendezvous);
 
-/* Ends this rank, with an error if `why` is not OK, which stays the caller's. The other ranks may still be in their
- * last collective. NULL is fine. */
+/* Leaves the run, reporting an error to the others if `why` is not OK; the caller still owns `why`. The other
+ * ranks may still be in their last collective. NULL is fine. */
 void rendezvous_close(Rendezvous *rendezvous, Status why);
 
-/* Collective: all = every rank's `bytes` bytes at `mine`, in rank order. ERROR_DEVICE if a rank is lost; the message
- * names it. */
+/* Collective: all = every rank's `bytes` bytes at `mine`, in rank order. ERROR_DEVICE if a rank is lost; the
+ * message names it. */
 CHECKED Status rendezvous_gather(Rendezvous *rendezvous, const void *mine, size_t bytes, void *all);
 
-/* Collective: OK if `mine` is OK on every rank. A rank whose own is OK gets the error of the first rank that failed,
- * with its name. Takes `mine` over. */
+/* Collective: OK if `mine` is OK on every rank. A rank whose own status is OK gets the error of the first
+ * rank that failed, with that rank's name. Takes ownership of `mine`. */
 CHECKED Status rendezvous_agree(Rendezvous *rendezvous, Status mine);
 
-/* Collective: rank 0 gets each rank's data, at most RANK_PART_MOST bytes and a zero byte, in parts[1] and on, to be
- * freed with memory_free even after an error. On other ranks `parts` may be NULL. */
+/* Collective: rank 0 gets each rank's data, at most RANK_PART_MOST bytes and a zero byte, in parts[1] and on,
+ * to be freed with memory_free even after an error. On other ranks `parts` may be NULL. */
 enum { RANK_PART_MOST = 1 << 30 };
 typedef struct {
     void *data;
@@ -47,8 +47,8 @@ typedef struct {
 } RankPart;
 CHECKED Status rendezvous_collect(Rendezvous *rendezvous, RankPart mine, RankPart *parts);
 
-/* Collective: the seconds that each rank's device_clock() is ahead of rank 0's, and the largest possible error.
- * Only rank 0 gets `clocks` (size). */
+/* Collective: the seconds that each rank's device_clock() is ahead of rank 0's, and the largest possible
+ * error. Only rank 0 gets `clocks` (size). */
 typedef struct {
     double ahead, within;
 } RankClock;
@@ -56,16 +56,18 @@ CHECKED Status rendezvous_clocks(Rendezvous *rendezvous, RankClock *clocks);
 
 /* ---- heartbeats ---- */
 
-/* A thread of each rank sends heartbeats: what the rank does, and since when. Rank 0 finds out that a rank is
+/* A thread of each rank, the watch, sends heartbeats with the rank's current action and its duration. Rank 0
+ * detects that a rank is
  *
  *     gone      its connection has closed without a last word
- *     failed    it has said so
+ *     failed    it has reported an error
  *     silent    nothing has been heard of it for PULSE_SILENCE seconds: its host is down, or it is stopped
  *     late      a step has taken longer than its deadline, and this rank has called the fewest collectives
  *
- * and tells all. The others find out themselves if it is rank 0. Then the thread of each rank calls `lost` once, with
- * an ERROR_DEVICE that names the lost rank, its host and its last action. `lost` is meant to end the process, since the
- * main thread may hang in a library; it must not call rendezvous_close. */
+ * and tells all ranks. The other ranks detect the loss of rank 0 themselves. Then the thread of each rank
+ * calls `lost` once, with an ERROR_DEVICE that names the lost rank, its host and its last action. `lost` is
+ * meant to end the process, since the main thread may hang in a library; it must not call
+ * rendezvous_close. */
 enum { PULSE_SILENCE = 15, PULSE_LEAST = 10, PULSE_START = 600, PULSE_OTHER = 1800, PULSE_RECENT = 8 };
 
 typedef struct {
@@ -79,16 +81,16 @@ typedef struct {
 /* Starts the deadlines, and calls of `lost`. */
 void pulse_begin(Rendezvous *rendezvous, const PulseSetup *setup);
 
-/* Begins step `step`; or another phase ("validation"), for which the ranks have PULSE_OTHER seconds or the step's
- * deadline if that is longer. NULL, one rank, is fine here and below. */
+/* Begins step `step`; or another phase ("validation"), for which the ranks have PULSE_OTHER seconds or the
+ * step's deadline if that is longer. NULL, one rank, is fine here and below. */
 void pulse_step(Rendezvous *rendezvous, int64_t step);
 void pulse_other(Rendezvous *rendezvous, const char *what);
 
 /* Notes one more collective. printf-style. */
 void pulse_note(Rendezvous *rendezvous, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A step's deadline after `steps` steps, of which the last took `recent` (PULSE_RECENT, a ring): three times the
- * slowest, at least PULSE_LEAST, and PULSE_START until there are two. Seconds. */
+/* A step's deadline after `steps` steps, of which the last took `recent` (PULSE_RECENT, a ring): three times
+ * the slowest, at least PULSE_LEAST, and PULSE_START until there are two. Seconds. */
 double pulse_limit(const double *recent, int64_t steps);
 
 __END_DECLS

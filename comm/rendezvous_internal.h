@@ -12,11 +12,11 @@
 
 enum { MAGIC_BYTES = 8, REASON_BYTES = 480, NOTE_BYTES = 96 };
 
-/* A rank has two connections to rank 0: its main thread exchanges bytes on one, in the order of its calls; its
- * watch sends Beats on the other. */
+/* A rank has two connections to rank 0: its main thread exchanges bytes on one, in the order of its calls;
+ * its watch sends Beats on the other. */
 enum { EXCHANGE, WATCH, CONNECTIONS };
 
-/* Why the run is given up; with code 0 it is not. */
+/* Why the run must end; code 0: it need not. */
 typedef struct {
     int32_t code;
     char reason[REASON_BYTES];
@@ -47,8 +47,8 @@ typedef struct {
 typedef struct {
     int rank, process;
     int connections[CONNECTIONS]; // or -1
-    bool ended;                   // it has said that it ends
-    bool closed;                  // the watch hears no more of it
+    bool ended;                   // it has sent its last word
+    bool closed;                  // the watch no longer reads its connection
     double heard;                 // when the last beat came
     Beat last;
 } Other;
@@ -63,12 +63,12 @@ typedef struct {
     pthread_t thread; // the watch
     bool threaded;
     atomic_bool ending;
-    pthread_mutex_t lock; // of all that follows, and of `ended`
+    pthread_mutex_t lock; // guards the members below, and `ended`
     pthread_cond_t news;
-    Status verdict; // why the run is given up
+    Status verdict; // why the run must end
     PulseSetup watch;
-    Beat now;                    // what this rank does
-    double noted;                // when it said so
+    Beat now;                    // this rank's current action
+    double noted;                // when that action was set
     double began;                // this phase
     double recent[PULSE_RECENT]; // seconds of the last steps, a ring
     int64_t steps;
@@ -76,7 +76,7 @@ typedef struct {
 } Link;
 
 Verdict verdict_of(Status status);
-/* ERROR_DEVICE if another rank sent a code that is none. */
+/* ERROR_DEVICE if another rank sent an invalid code. */
 CHECKED Status verdict_status(Verdict verdict);
 
 void other_close(Other *other);
@@ -85,11 +85,11 @@ void other_close(Other *other);
 CHECKED Status meeting_host(Link *link, const Identity *identity, const Hello *mine, double seconds);
 CHECKED Status meeting_join(Link *link, const Identity *identity, const Hello *mine, double seconds);
 
-/* The watch's thread: starts, and ends with a last word to the others. */
+/* Starts the watch thread; ends it after a last word to the others. */
 CHECKED Status pulse_open(Link *link);
 void pulse_close(Link *link, Status why);
 
-/* One turn of the thread: hears the others, and looks at the clock. */
+/* One iteration of the thread: reads the others' heartbeats and checks deadlines. */
 void pulse_look(Link *link);
 
 /* Sends a last word, and waits up to two seconds until the others have read it. */

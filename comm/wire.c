@@ -26,7 +26,8 @@ static void set_limit(int socket, int option, double until) {
     (void)setsockopt(socket, SOL_SOCKET, option, &limit, sizeof limit);
 }
 
-/* Whether the other end may belong to this run. The kernel knows the user of a Unix socket, not of a TCP one. */
+/* Whether the other end may belong to this run. The kernel knows the user of a Unix socket, not of a TCP
+ * one. */
 static bool same_user(int connection) {
     struct ucred other = {.uid = (uid_t)-1};
     socklen_t length = sizeof other;

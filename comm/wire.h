@@ -10,8 +10,8 @@
  * processes of one user reach each other. `until` is a time of device_clock(). */
 
 /* Listens on the port at the first address of `host` that this host has. Listens on all addresses if there is
- * none: the addresses belong to a router, or the name stands for this host's loopback, which other hosts do not
- * reach. ERROR_USAGE for an unknown host, ERROR_DEVICE with the system's reason. */
+ * none: the addresses belong to a router, or the name stands for this host's loopback, which other hosts do
+ * not reach. ERROR_USAGE for an unknown host, ERROR_DEVICE with the system's reason. */
 CHECKED Status wire_listen(const char *host, int port, int *listener);
 
 /* ERROR_USAGE for an unknown host, ERROR_DEVICE if nothing answers in time. */

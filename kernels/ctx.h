@@ -61,7 +61,7 @@ typedef struct Ctx {
     bool backward;  // the backward pass is running
     double padding; // share of the batch's positions that are padding
     int64_t step;   // for messages
-    Work work;      // of all operations so far, while measuring too: the caller clears it
+    Work work;      // work of all operations so far, also while measuring; the caller clears it
 } Ctx;
 
 /* The PyTorch operator that a primitive corresponds to, "aten::bmm", or is a part of, as "softmax max" is

@@ -30,9 +30,9 @@ static Record record_of(const Ctx *ctx, RecordKind kind, Pass pass, const char *
                     .step = ctx->step};
 }
 
-/* Completes what the contract has counted. A forward pass within the backward one computes again what was not
- * kept. Where the outputs are more than all bytes, some of them are not written whole, and how much is not
- * known. */
+/* Completes the work that the contract has counted. A forward pass inside the backward pass is recomputation,
+ * which the model does not need. If the outputs are larger than all bytes counted, some are written in part
+ * only, so the written bytes are unknown. */
 static Work work_of(const Ctx *ctx, const Call *call) {
     Work work = call->work;
     if (!(work.needed > 0)) work.needed = work.flops;

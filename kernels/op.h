@@ -13,8 +13,8 @@ CHECKED Status op_run(Ctx *ctx, const Call *call);
  * has a fused slot for this backend and dtype. */
 Form op_form(const Ctx *ctx, Operation operation, Dtype dtype);
 
-/* Whether every operation that has a fused form on this device runs in it. Collectives do not count: each is one
- * launch in either form. */
+/* Whether every operation that has a fused form on this device runs in it. Collectives do not count: each is
+ * one launch in either form. */
 bool op_all_fused(const Ctx *ctx);
 
 /* Takes a tensor from an arena. Inside a block, its name in the memory plan is "block.<layer>.<name>". */
@@ -23,7 +23,7 @@ CHECKED Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Sh
 CHECKED Status take_missing(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape,
                             Tensor *tensor);
 
-/* Takes integers by groups (base/groups.h) and their scales. */
+/* Takes a tensor quantized by groups (base/groups.h) and its scales. */
 CHECKED Status take_groups(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape,
                            Tensor *tensor);
 
@@ -49,7 +49,7 @@ static inline TorchName torch_part(const char *name) {
  * Skipped while measuring, so an implementation takes its scratch outside and computes only inside. Never
  * left by break or goto; leaving by return (TRY) ends the run. PRIMITIVE_OF names another pass than the
  * operation's, for work that a form does early (the loss's gradient), so that each pass is given its own
- * time; its category and its arithmetic are values there. */
+ * time; it takes the category and the arithmetic as enum values. */
 #define PRIMITIVE(ctx, name, CATEGORY, ...)                                                                  \
     PRIMITIVE_OF (ctx, (ctx)->pass, name, CATEGORY_##CATEGORY, ARITHMETIC_PLAIN __VA_OPT__(, ) __VA_ARGS__)
 #define PRIMITIVE_OF(ctx, pass, name, category, arithmetic, ...)                                             \

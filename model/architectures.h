@@ -82,7 +82,7 @@ typedef struct {
     bool new_head;            // not a field: initialize the head, even if the folder has one
     const char *other_head;   // not a field: purpose of an ignored head in the folder; NULL: none
     const Labels *labels;     // not a field: class names, owned elsewhere; NULL: none
-    const Kept *kept;         // not a field: what else the folder says, owned elsewhere; NULL: nothing
+    const Kept *kept;         // not a field: what else the folder says, owned elsewhere; NULL: none
     ImageProcessor processor; // not a field: from preprocessor_config.json
 } Config;
 

@@ -61,7 +61,7 @@ static Tensor memory_cache(const Walk *w) {
 
 /* ---- the parts, each with its backward pass ---- */
 
-/* The blocks' products may be of 8 bits; embedding and head stay as they are. */
+/* Under --fused=fp8 the blocks' products have 8-bit operands; embedding and head keep their dtype. */
 static LinearForward layer_of(const Affine *p) {
     return (LinearForward){.weight = p->weight.weight,
                            .bias = p->bias.weight,
@@ -71,7 +71,7 @@ static LinearForward layer_of(const Affine *p) {
                            .weight8 = p->weight.bytes};
 }
 
-/* `l` is layer_of's, and may say more. */
+/* `l` is the result of layer_of; the caller may set further fields. */
 static Status linear(Walk *w, const char *name, Tensor x, ArenaKind where, LinearForward *l) {
     l->x = x;
     w->ctx->call = name;

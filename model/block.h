@@ -50,17 +50,17 @@ static inline Tensor cache_layer(Tensor all, int64_t layer) {
 /* What the backward pass recomputes instead of saving. */
 typedef enum {
     RECOMPUTE_NONE,
-    RECOMPUTE_HIDDEN, // hidden activations of the feed-forward layers, by one product: almost half of the
+    RECOMPUTE_HIDDEN, // hidden activations of the feed-forward layers, by one product: almost half the
                       // saved memory
     RECOMPUTE_BLOCKS, // everything inside a block, by running it again from its inputs
-    RECOMPUTE_AUTO,   // an option alone: run/fit.h chooses one of the others
+    RECOMPUTE_AUTO,   // a value of the option: run/fit.h selects one of the others
 } Recompute;
 
 /* Places that draw dropout masks: the instance of a Dropout is SITES * layer + site. */
 enum {
     SITE_ATTENTION, // self-attention probabilities
     SITE_NORM1,     // the branch that norm1 adds; the following are similar
-    SITE_CROSS,     // cross-attention probabilities
+    SITE_CROSS,     // probabilities of cross attention
     SITE_CROSS_NORM,
     SITE_NORM2,
     SITE_EMBEDDING, // numbered in a stack's first layer

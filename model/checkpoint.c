@@ -42,8 +42,8 @@ static Status write_tensors(Ctx *ctx, const Parameters *parameters, const Traini
     return state ? training_state_save(ctx, state_name, parameters, state) : OK;
 }
 
-/* Where the config has none the tokenizer's is written: a run that resumes reads it from config.json, and its
- * folder must hold the files of a run that was never interrupted. */
+/* If the config has no end token, the tokenizer's is written: a resumed run reads it from config.json, and
+ * its checkpoints must equal those of an uninterrupted run. */
 static Status write_end_tokens(const char *folder, const Config *config, const Tokenizer *tokenizer) {
     EndTokens ends = config->ends;
     const int32_t end = tokenizer ? tokenizer_end_of_text(tokenizer) : -1;
@@ -51,7 +51,7 @@ static Status write_end_tokens(const char *folder, const Config *config, const T
     return end_tokens_write(folder, &ends, config->kept ? config->kept->generation : NULL);
 }
 
-/* All of the folder but its tensors. */
+/* Writes everything but the tensors. */
 static Status write_description(const char *folder, const Config *config, const Tokenizer *tokenizer) {
     TRY(write_config(folder, config, tokenizer));
     TRY(write_end_tokens(folder, config, tokenizer));
@@ -203,7 +203,7 @@ Status checkpoint_rehearse(const char *out, const Config *config, const Tokenize
     return fail_at(status, "this run could not be saved");
 }
 
-/* ERROR_FORMAT where the folder's files are there but not what was saved. */
+/* ERROR_FORMAT if the folder's files exist but differ from what was saved. */
 static Status verify(const char *folder) {
     OWNED char *path = path_join(folder, state_name);
     CLOSED_BY(safetensors_release) Safetensors *weights = NULL;

@@ -28,7 +28,7 @@ typedef struct {
     char schedule[16]; // "cosine", ...
     int64_t steps, warmup;
     double learning_rate, min_learning_rate;
-    int64_t rows;  // of a step, of all ranks; 0: an older file does not say
+    int64_t rows;  // of a step, over all ranks; 0: not recorded by older versions
     uint64_t data; // the data's fingerprint; 0: the same
 } TrainingState;
 
@@ -63,12 +63,12 @@ char *checkpoint_step_folder(const char *out, int64_t step); // the caller frees
 /* The step in the folder's name, or -1. */
 int64_t checkpoint_step(const char *folder);
 
-/* Writes a checkpoint of this model without its tensors into `out`, reads it back and removes it: what a run
- * could not save at its end is an error before its first step. */
+/* Writes a checkpoint of this model without its tensors into `out`, reads it back and removes it: a model
+ * that cannot be saved is then an error before the first step. */
 CHECKED Status checkpoint_rehearse(const char *out, const Config *config, const Tokenizer *tokenizer);
 
-/* The complete step folder with the largest step, or NULL where there is none, also where `out` does not
- * exist. Folders that an interrupted save left are never taken. */
+/* The complete step folder with the largest step; NULL if there is none or `out` does not exist. Folders that
+ * an interrupted save left are ignored. */
 CHECKED Status checkpoint_latest(const char *out, char **folder);
 
 /* The same, but only if the digests of its files are intact (data/safetensors.h). `passed` receives a line

@@ -1,5 +1,5 @@
-/* One safetensors file written by all ranks on rank 0's host: each writes whole tensors, as many bytes as the
- * others where the tensors' sizes allow it, and so knows their digests. */
+/* One safetensors file written by all ranks on rank 0's host: each rank writes whole tensors, so that it
+ * knows their digests, and about as many bytes as every other rank. */
 #include "base/memory.h"
 #include "comm/rendezvous.h"
 #include "model/checkpoint_internal.h"
@@ -13,7 +13,8 @@ static Rendezvous *ranks_of(const Parameters *p) {
     return p->shards && p->ranks > 1 ? p->shards->comm->rendezvous : NULL;
 }
 
-/* Entry i goes to the writer in whose part of all bytes its middle lies. `writes` (size) of each rank. */
+/* Divides all bytes equally among the writers; entry i goes to the writer whose part contains its middle.
+ * `writes` (size): whether each rank writes. */
 static void share_out(RankFile *f, const char *writes, int size, const SafetensorsEntry *entries) {
     int writers = 0;
     OWNED int *ranks = memory_array((size_t)size, sizeof *ranks);
@@ -22,7 +23,7 @@ static void share_out(RankFile *f, const char *writes, int size, const Safetenso
         if (writes[rank]) ranks[writers++] = rank;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < f->count; i++) {
-            double elements = 1; // and never no bytes in all
+            double elements = 1;
             for (int axis = 0; axis < entries[i].rank; axis++) elements *= (double)entries[i].d[axis];
             if (pass) f->owner[i] = ranks[(int)((before + elements / 2) / total * writers)];
             if (pass) before += elements;
@@ -41,7 +42,8 @@ static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char pa
     if (writer) {
         const SafetensorsShare share = safetensors_writer_share(writer);
         mine.base = share.base;
-        if (share.path && !realpath(share.path, mine.path)) *mine.path = 0; // others may stand elsewhere
+        if (share.path && !realpath(share.path, mine.path))
+            *mine.path = 0; // unresolved: other ranks cannot open it
     }
     TRY(rendezvous_gather(r, &mine, sizeof mine, all));
     memcpy(path, all[0].path, PATH_MAX);
@@ -49,8 +51,8 @@ static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char pa
     return OK;
 }
 
-/* Who can open the file on rank 0's host writes. From elsewhere it might be another, or of a file system that
- * rank 0 cannot flush. */
+/* Ranks on rank 0's host that can open the file write. On another host the path might name a different file,
+ * or one on a file system that rank 0 cannot flush. */
 static Status join(RankFile *f, Rendezvous *r, const SafetensorsEntry *entries) {
     char path[PATH_MAX], can = r->rank == 0;
     OWNED char *all = memory_allocate((size_t)r->size);
@@ -89,7 +91,7 @@ bool rank_file_mine(RankFile *f, int64_t entry) {
     return true;
 }
 
-/* Rank 0 hears what the others have written. */
+/* Rank 0 receives the digests of what the others have written. */
 static Status take_digests(const RankFile *f) {
     OWNED uint64_t *own = memory_array((size_t)f->count + 1, sizeof *own);
     OWNED uint64_t *all = memory_array((size_t)(f->count + 1) * (size_t)f->ranks->size, sizeof *all);

@@ -244,7 +244,7 @@ static Status load_moment(Ctx *ctx, const char *path, const SafetensorsEntry *en
     return OK;
 }
 
-/* A scale is a power of two that casts have (base/float8.h), or 1. */
+/* A scale is a power of two that a cast can produce (base/float8.h), or 1. */
 static Status load_scales(Ctx *ctx, const Safetensors *file, const char *path, const Parameters *p) {
     const SafetensorsEntry wanted = scales_entry(p), *entry;
     const int64_t count = tensor_count(p->scales);
@@ -261,7 +261,7 @@ static Status load_scales(Ctx *ctx, const Safetensors *file, const char *path, c
     return OK;
 }
 
-/* Checks all before it loads any. */
+/* Checks everything before loading anything. */
 static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, Parameters *p, bool scaled,
                            float *chunk) {
     if (safetensors_count(file) != 2 * (int64_t)p->count + scaled)

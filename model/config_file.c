@@ -131,7 +131,7 @@ static Status read_keys(const File *file, const ConfigKey *keys, Config *config)
     return OK;
 }
 
-/* An object's. One that means nothing to us changes what its other members mean. */
+/* Members of an object. An unknown member is refused, because it may change the meaning of the others. */
 static Status read_members(const File *file, const ConfigKey *k, const char *key, Config *config) {
     File object = {value_of(file, key), file->name};
     const char *name;
@@ -146,7 +146,8 @@ static Status read_members(const File *file, const ConfigKey *k, const char *key
     return OK;
 }
 
-/* An object's under either key. Two objects may be spelled differently, but must mean the same. */
+/* An object under either of its two keys. If both are present they may be spelled differently, but must mean
+ * the same. */
 static Status read_objects(const File *file, const ConfigKey *k, Config *config) {
     Config again = *config;
     bool first = value_of(file, k->key), second = k->alias && value_of(file, k->alias);

@@ -35,7 +35,7 @@ static JsonWriter *add(Object *o, const char *key) {
     return &o->members[o->count++].value;
 }
 
-/* A size that need not be given, and is what it would be then, is null. */
+/* An optional size with its default value is written as null. */
 static void add_size(Object *o, const ConfigKey *k, const char *key, const Config *c) {
     Config without = *c;
     int64_t *size = (int64_t *)((char *)&without + k->field), value = *size;
@@ -70,7 +70,7 @@ static void write_member(JsonWriter *w, const Member *member, int indent) {
     json_write_json(w, member->value.text);
 }
 
-/* Of an object's members those that say something. */
+/* Writes the members of an object that differ from their defaults. */
 static void add_members(Object *o, const ConfigKey *k, const Config *c) {
     JsonWriter *w = add(o, k->key);
     w->spaced = true;
@@ -85,7 +85,7 @@ static void add_members(Object *o, const ConfigKey *k, const Config *c) {
     json_write_close(w, '}');
 }
 
-/* Of each class its name, and of each name its class. */
+/* Writes id2label and label2id. */
 static void add_labels(Object *o, const Config *c) {
     char text[LABEL_TEXT], key[LABEL_TEXT];
     JsonWriter *names = add(o, "id2label");
@@ -105,9 +105,9 @@ static void add_labels(Object *o, const Config *c) {
     json_write_close(classes, '}');
 }
 
-/* ---- what the folder said that is not ours ---- */
+/* ---- keys of the folder that fusebox does not use ---- */
 
-/* Whether what the key says follows from the config. */
+/* Whether the key's value follows from the config. */
 static bool is_ours(const ConfigKey *k) {
     return k->field || k->members || k->labels || k->only || k->ends;
 }
@@ -125,7 +125,7 @@ static bool is_known(const Config *c, const char *key) {
     return false;
 }
 
-/* Keys that the family's row does not know. One that JSON would escape is no setting of anybody's. */
+/* Keys that are not in the family's row. A key that JSON would escape is not a setting of any program. */
 static void add_unknown(Object *o, const Config *c) {
     const char *key;
     const json_t *value;
@@ -155,7 +155,7 @@ static void add_key(Object *o, const ConfigKey *k, const Config *c, int64_t end_
         json_write_integer(add(o, k->key), end_of_text);
 }
 
-/* The class with the config's heads; else one that does without the pooler, else the last. */
+/* The class with the config's heads; else one without the pooler; else the last. */
 static const ModelClass *class_of(const Config *c) {
     const Architecture *a = c->architecture;
     for (int exact = 1; exact >= 0; exact--)
@@ -193,7 +193,7 @@ static void write_object(JsonWriter *w, Object *o) {
     json_write_line(w, 0, false);
 }
 
-/* ERROR_USAGE unless the file says all that the config is. Which heads there are the weights say as well. */
+/* ERROR_USAGE unless the file determines the config, except its heads, which the weights show as well. */
 static Status check_written(const char *text, const char *path, const Config *c) {
     Config again;
     Status status = config_parse(text, (int64_t)strlen(text), path, &again);

@@ -51,7 +51,7 @@ static bool in_block(const Parameters *p, const ParameterInfo *info) {
     return (stack >= 1 && stack <= p->config.layers) || (encoder >= 1 && encoder <= p->config.encoder_layers);
 }
 
-/* A matrix whose rows are not of whole groups stays as it is. */
+/* A matrix whose rows are not whole groups is not quantized. */
 static Dtype weight_dtype(const Ctx *ctx, const Parameters *p, const ParameterInfo *info) {
     if (info->shape.rank != 2 || info->shape.d[1] % GROUP) return ctx->dtype;
     return in_block(p, info) ? p->packed : info->parameter == &p->head ? I8 : ctx->dtype;

@@ -9,8 +9,8 @@
  * gradients, moments and, for bf16, master weights. */
 CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
 
-/* With `packed` a head that is tied to the token table has a copy of the table by groups: made here, once the weights are
- * there. */
+/* With `packed`, a head that is tied to the token table uses a quantized copy of the table. Call this once
+ * the weights are loaded. */
 CHECKED Status parameters_copy_head(Ctx *ctx, Parameters *parameters);
 
 /* N(0, init_std), norms 1, biases 0; GPT-2's projections into the residual stream divided by sqrt(2 * layers)
@@ -24,7 +24,8 @@ CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t 
  * parameter (model/shards.h). */
 CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const float *values);
 
-/* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory; or to whole groups of I8 or I4. */
+/* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory; or from fp32 to whole
+ * groups of I8 or I4. */
 CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
 CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
 

@@ -205,7 +205,7 @@ static Shape seen_shape(const Parameters *p) {
     return shape3(p->count, OPERANDS, CAST_SEEN);
 }
 
-/* Elements of the tail before what casts have seen. */
+/* Elements of the tail before the casts' maxima. */
 static int64_t said(const Parameters *p) {
     return TAIL_LOSSES + (p->ranks > 1 ? p->ranks : 0);
 }

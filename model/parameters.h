@@ -15,10 +15,9 @@
 typedef struct {
     Tensor weight;   // dtype of the computation
     Tensor gradient; // fp32, same shape
-    Tensor
-        scales; // (OPERANDS) fp32: of the products in 8 bits that a weight is in (model/scales.h); as the gradient
-    Tensor seen; // (OPERANDS, CAST_SEEN) fp32: what their casts have seen
-    Cast bytes;  // of a step's weight in 8 bits (model/scales.h); empty: each pass casts it
+    Tensor scales;   // (OPERANDS) fp32: of 8-bit products (model/scales.h); in training
+    Tensor seen;     // (OPERANDS, CAST_SEEN) fp32: maxima that their casts record
+    Cast bytes; // the weight cast to 8 bits, for a whole step (model/scales.h); empty: each pass casts it
 } Parameter;
 
 typedef struct {
@@ -82,28 +81,27 @@ typedef struct {
     ParameterInfo *info;       // (count)
     AdamwParameter *optimized; // (count) the same for adamw
     int group_count;
-    ParameterRange *groups;  // (group_count): one after the other, they are the flat space
-    int64_t size;            // elements of the flat space
-    struct Shards *shards;   // model/shards.h; NULL: one rank
-    int rank, ranks;         // of the run: parameters_share
-    bool whole;              // keep the state whole even where a step is cut: --compare runs both
-    bool narrow_moments;     // m and v are bf16 (optim/adamw.h), else fp32
-    bool sharded;            // master, m and v hold this rank's shard alone
-    ParameterRange *buckets; // (group_count) what ranks exchange at once: parameters_share
-    int64_t padded;          // elements that the weights and gradients have memory for
-    Dtype
-        packed; // I8 or I4: in inference the matrices of blocks are integers by groups, the head's I8; else F32
-    /* Flat, (size), but for a shard's; the last four may be empty. With `packed` weight is, too. */
+    ParameterRange *groups; // (group_count): one after the other, they are the flat space
+    int64_t size;           // elements of the flat space
+    struct Shards *shards;  // model/shards.h; NULL: one rank
+    int rank, ranks;        // of the run: parameters_share
+    bool whole;          // keep the whole state on each rank even if steps are sharded: --compare runs both
+    bool narrow_moments; // m and v are bf16 (optim/adamw.h), else fp32
+    bool sharded;        // master, m and v hold this rank's shard alone
+    ParameterRange *buckets; // (group_count) exchanged by the ranks at once: parameters_share
+    int64_t padded;          // elements allocated for weights and gradients
+    Dtype packed;            // I8 or I4: quantize the blocks' matrices, and the head's to I8; F32: do not
+    /* Flat, (size), or of the shard's size; the last four may be empty, and with `packed` weight, too. */
     Tensor weight, gradient, master, m, v;
     Tensor sums;     // (padded + parameters_tail) gradients, then the tail
     Tensor arrivals; // (ranks - 1, padded / ranks) the others' gradients of this rank's parts; may be empty
-    Tensor finished; // the same of the micro-batches before: shards_take_finished; empty with one in a step
+    Tensor finished; // the same of earlier micro-batches: shards_take_finished; may be empty
     Tensor scales;   // (count, OPERANDS) fp32, empty without training
     Tensor decays;   // (adamw_words(size)) i32, empty without training
-    /* Told, while a file is loaded, how many elements are there; NULL: nobody asks. */
+    /* Called while a file is loaded with the number of elements loaded so far; may be NULL. */
     void (*loaded)(void *loader, int64_t elements);
     void *loader;
-    Config config;                    // whose parameters these are
+    Config config;                    // of the parameters' model
     StackParameters stack, encoder;   // with tied tables encoder.token is stack.token
     Affine transform, transform_norm; // (C, C), (C): of BERT's head
     Parameter head, head_bias;        // (padded vocab, C), stack.token if tied; (padded vocab)
@@ -127,9 +125,9 @@ typedef struct {
 } ParameterCount;
 ParameterCount parameters_count(const Config *config);
 
-/* Behind the gradients lies what else a step sums over micro-batches and ranks, and with ranks is
- * gathered; at its end what casts have seen. */
-enum { TAIL_LOSS, TAIL_STOP, TAIL_TOKENS, TAIL_LOSSES }; // how many ranks want to stop; each rank's own loss
+/* The tail after the gradients: other values that a step sums over micro-batches and ranks, and with several
+ * ranks gathers. Its last part is the casts' maxima. */
+enum { TAIL_LOSS, TAIL_STOP, TAIL_TOKENS, TAIL_LOSSES }; // ranks that want to stop; each rank's loss
 int64_t parameters_tail(const Parameters *parameters);   // elements
 Tensor parameters_tail_of(const Parameters *parameters, Tensor sums);
 Tensor parameters_seen(const Parameters *parameters); // (count, OPERANDS, CAST_SEEN)

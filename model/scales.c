@@ -20,7 +20,7 @@ static Status take_weight(Ctx *ctx, Parameter *p) {
 
 typedef Status (*OnWeight)(Ctx *ctx, Parameter *p);
 
-/* The matrices of blocks that one layer reads as they are. */
+/* The blocks' matrices that a single layer reads unchanged. */
 static Status each_weight(Ctx *ctx, const StackParameters *s, int64_t layers, int first_layer, OnWeight f) {
     for (int64_t i = 0; i < layers; i++) {
         BlockParameters *b = &s->blocks[i];

@@ -1,14 +1,15 @@
-/* scales: by which --fused=fp8 brings a step's tensors into the range of 8 bits. A cast is given a scale that was known
- * before the step began, and leaves what it has seen for the next step (kernels/cast/cast.h):
+/* scales: the factors with which --fused=fp8 fits a step's tensors to the range of e4m3. A cast gets a scale
+ * from the previous step, and records the largest magnitude for the next step (delayed scaling;
+ * kernels/cast/cast.h):
  *
  *     m     = mean over the step's micro-batches of max |x|
  *     s     = the largest power of two with s * SCALE_MARGIN * m <= 448
  *
- * s stays as it is where m is 0 or not finite. A mean, as of the losses, has the same bits on any number of ranks.
- * The first step has no scales, and its casts find their own.
+ * s is unchanged if m is 0 or not finite. m is a mean, like the loss, because a mean has the same bits on any
+ * number of ranks. In the first step, which has no scales, each cast computes its own.
  *
- * Where a step has several micro-batches, one rank casts the blocks' weights before the first of them, for all. Of
- * several ranks each casts in its passes, since weights may arrive there. */
+ * A single rank with several micro-batches per step casts the blocks' weights once, before the first
+ * micro-batch. With several ranks the passes cast the weights, which may arrive during the passes. */
 #pragma once
 
 #include "kernels/op.h"
@@ -16,15 +17,16 @@
 
 enum { SCALE_MARGIN = 2 };
 
-/* Memory for the blocks' weights in 8 bits and their transposes, where the GPU multiplies these. */
+/* Takes memory for the blocks' 8-bit weights and their transposes, if the GPU multiplies e4m3. */
 CHECKED Status scales_take_weights(Ctx *ctx, Parameters *parameters);
-/* Whether there is any to cast now: a graph must not be empty. */
+/* Whether there are weights to cast: an empty graph cannot be captured. */
 bool scales_casts_weights(const Ctx *ctx, const Parameters *parameters);
-/* Casts them, once what casts have seen has been cleared. Nothing where they have no memory. */
+/* Casts the weights, after the casts' maxima have been cleared. Does nothing if they have no memory. */
 CHECKED Status scales_cast_weights(Ctx *ctx, Parameters *parameters);
 
-/* Behind a step: sets parameters->scales and ctx->scaled. `clipped` gets the number of casts that clipped. */
+/* Called after a step: sets parameters->scales and ctx->scaled. *clipped is set to the number of casts that
+ * clipped. */
 CHECKED Status scales_renew(Ctx *ctx, Parameters *parameters, int64_t micro_batches, int64_t *clipped);
 
-/* Whether a number can be a scale. */
+/* Whether a number is a valid scale. */
 bool scale_valid(float scale);

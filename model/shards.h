@@ -49,9 +49,10 @@ bool shards_cut(const Ctx *ctx, const Parameters *parameters);
 int shards_apart(const Ctx *ctx, const Parameters *parameters, ParameterRange range,
                  ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
 
-/* Memory for the sums of the micro-batches before: of those parts alone, or of all where a run compares forms. */
+/* Takes memory for the sums over earlier micro-batches: of those parts only, or of everything if the run
+ * compares forms. */
 CHECKED Status shards_take_finished(Ctx *ctx, Parameters *parameters);
-/* What of it belongs to one of those parts of the sums. */
+/* The piece of that memory for one of those parts. */
 Tensor shards_finished(const Parameters *parameters, ParameterRange part);
 
 /* The backward pass has finished group g: adds it to the previous micro-batches, and starts its exchange

@@ -70,7 +70,7 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
                                 Cache *cache) {
     Shape shape = cache->memory.shape;
     assert(memory.shape.d[0] == shape.d[1] && shape_count(shape) <= tensor_count(cache->memory));
-    shape.d[2] = memory.shape.d[1]; // a source shorter than planned is stored densely
+    shape.d[2] = memory.shape.d[1]; // a source shorter than planned is stored without gaps
     cache->memory = tensor_view(cache->memory.data, ctx->dtype, shape);
     cache->memory_lengths = lengths;
     for (int64_t layer = 0; layer < model->config.layers; layer++) {

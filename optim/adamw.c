@@ -19,7 +19,7 @@ void adamw_mark(const AdamwParameter *parameters, int count, int32_t *words) {
     }
 }
 
-/* The part of the range in [first, last) of the flat space. */
+/* The part of the range that lies in [first, last) of the flat space. */
 static AdamwParameter part(const Adamw *a, int64_t first, int64_t last) {
     int64_t end = a->first + tensor_count(a->gradient);
     first = first > a->first ? first : a->first;

@@ -38,7 +38,7 @@ static void print_run(const Profile *p, int width, FILE *file) {
                    100 * waited);
 }
 
-/* "8.123 ms, median of 5 with tracing off (8.000 to 8.500)"; of a single step there is neither median nor range. */
+/* "8.123 ms, median of 5 with tracing off (8.000 to 8.500)"; a single step has neither median nor range. */
 static void print_step(const ProfilePath *path, int width, FILE *file) {
     const Figures *f = &path->figures;
     double flops = 0;

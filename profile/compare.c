@@ -104,7 +104,8 @@ static const OperationRow *partner(const Comparison *c, int path, const Operatio
     return figures_find(figures_of(c, path), row->call, row->operation, row->pass);
 }
 
-/* A cast runs as a forward pass wherever it is called: the rows that a path alone has belong to no pass's sum. */
+/* A cast runs as a forward pass wherever it is called: the rows that a path alone has belong to no pass's
+ * sum. */
 static double alone_ms(const Comparison *c, int path) {
     const Figures *f = figures_of(c, path);
     double ns = 0;
@@ -143,7 +144,8 @@ static double row_ms(const OperationRow *r) {
     return r ? 1e-6 * r->median : NAN;
 }
 
-/* Without `before` the row is one of this path alone, such as a cast of --fused=fp8, and names its operation. */
+/* Without `before` the row is one of this path alone, such as a cast of --fused=fp8, and names its
+ * operation. */
 static void print_row(const Comparison *c, int path, const OperationRow *before, const OperationRow *after,
                       FILE *file) {
     const Difference *d = difference_of(&c->paths[path], after);
@@ -254,7 +256,8 @@ void compare_print(const Comparison *c, FILE *file) {
         print_pair(c, path, file);
         fprintf(file, "%s", path + 1 < c->path_count ? "\n" : "");
     }
-    /* kernels/gemm/cpu.c: what a fusion saves is not all of the ratio. */
+    /* The forms may use different libraries (kernels/gemm/cpu.c), so fusion is not the only cause of the
+     * ratio. */
     if (strstr(c->library, "oneDNN"))
         print_report("", 0, file,
                      "products: naive in OpenBLAS, fused in whichever of oneDNN and OpenBLAS is faster, so "

@@ -1,5 +1,5 @@
-/* compare: operations timed one by one, printed; and the operations of the naive, the fused and, if asked for,
- * the fp8 path side by side, printed and written. */
+/* compare: operations timed one by one, printed; and the operations of the naive, the fused and, if asked
+ * for, the fp8 path side by side, printed and written. */
 #pragma once
 
 #include "kernels/record.h"

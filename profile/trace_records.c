@@ -112,7 +112,7 @@ void records_add_readings(Making *m, const Recorder *recorder) {
     }
 }
 
-/* ---- device events: what was innermost ---- */
+/* ---- device events of innermost records ---- */
 
 static TraceKind device_kind(RecordKind kind) {
     return kind == RECORD_FILL ? TRACE_FILL : is_transfer(kind) ? TRACE_COPY : TRACE_KERNEL;
@@ -130,7 +130,7 @@ static Interval device_time(const Making *m, int64_t i) {
     const Record *r = &m->records[i];
     if (m->trace->run.source == SOURCE_CLOCK)
         return (Interval){record_ns(r->cpu_start) - m->origin, record_ns(r->cpu_end) - m->origin};
-    int64_t outermost = i; // whose beginning is the same moment on both clocks
+    int64_t outermost = i; // its beginning is the same moment on both clocks
     while (m->records[outermost].parent >= 0) outermost = m->records[outermost].parent;
     int64_t begin = record_ns(m->records[outermost].cpu_start + r->device_start) - m->origin;
     return (Interval){begin, begin + record_ns(1e-3 * r->device_ms)};

@@ -36,10 +36,10 @@ typedef struct {
 /* Compares paths with the same label on both sides, or each bundle's only path. Each run contributes one
  * value, its median, because steps of one process are not independent. A figure is slower or faster if it
  * differs by more than 1%, and by more than the spread between runs explains (runs_ratio, stats.h): the
- * probability of a false alarm is at most two in a hundred for the step, and the same for all rows together. Times of
- * runs that shared their cores are left out; with fewer than two other runs on a side, times are not judged.
- * Prints first the differences of the two configurations, then a table, to `file`. `exceeded` is set to the
- * number of limits that were exceeded by a figure judged slower, faster, added or removed. ERROR_USAGE for
- * bundles without a common path, or a limit on a figure that neither side has. */
+ * probability of a false alarm is at most two in a hundred for the step, and the same for all rows together.
+ * Times of runs that shared their cores are left out; with fewer than two other runs on a side, times are not
+ * judged. Prints first the differences of the two configurations, then a table, to `file`. `exceeded` is set
+ * to the number of limits that were exceeded by a figure judged slower, faster, added or removed. ERROR_USAGE
+ * for bundles without a common path, or a limit on a figure that neither side has. */
 CHECKED Status diff_bundles(const DiffSide sides[2], const DiffLimit *limits, int limit_count, FILE *file,
                             int *exceeded);

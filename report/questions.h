@@ -24,8 +24,8 @@ void answers_free(Answers *answers);
 /* Adds a line, printf-style. */
 void answer_line(Answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The fifth question: what each fusion saves. The sixth: what limits the step. The seventh: what the ranks
- * wait for. */
+/* The fifth question: what each fusion saves. The sixth: what limits the step. The seventh: which rank the
+ * others wait for. */
 void question_savings(const Profile *profile, Answer *answer);
 void question_bound(const Profile *profile, const ProfilePath *path, Answer *answer);
 void question_ranks(const ProfilePath *path, Answer *answer);

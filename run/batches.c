@@ -1,7 +1,8 @@
 #include "run/batches.h"
 
 static Status next(const Batches *batches, Loader *loader, int64_t index, Batch *batch) {
-    /* Batches are uploaded asynchronously: their memory must not be reused before the copy. */
+    /* Batches are uploaded asynchronously, so their memory must not be reused before the copy has
+     * completed. */
     if (index && index % (batches->feed->batches->held - 1) == 0)
         TRY(batches->device->synchronize(batches->device));
     return loader_next(loader, batch);

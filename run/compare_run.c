@@ -12,10 +12,10 @@ enum { STATE_TENSORS = 5 };
 
 enum { WARMUP = 3 }; // rounds at least
 
-/* A GPU's clocks fall within seconds of work to those of a long run. */
+/* Under load a GPU's clocks drop to their sustained rates within seconds. */
 static const double GPU_WARM_AFTER = 3, GPU_WARM_BEFORE = 30, STEADY_WITHIN = 0.005;
 
-/* What the rounds took without timing per operation, in order. */
+/* Times of the rounds without timing per operation, in order. */
 typedef struct {
     double ms[COMPARE_ROUNDS], reader_ms[COMPARE_ROUNDS], tokens[COMPARE_ROUNDS];
 } Turns;
@@ -133,7 +133,7 @@ static Status one_round(Trainer *t, const CompareOptions *o, const Snapshot *s, 
     return OK;
 }
 
-/* Ranks would not agree on a moment. */
+/* With several ranks the number of warm-up rounds is fixed, because ranks would not agree on a moment. */
 static bool is_warm(const Trainer *t, const Series *ms, double seconds) {
     if (ms->count < WARMUP) return false;
     if (t->ctx.device->backend == BACKEND_CPU || t->comm || seconds > GPU_WARM_BEFORE) return true;
@@ -225,7 +225,7 @@ static double *copy_of(const double *values, int64_t count) {
     return copy;
 }
 
-/* The trace's step is the one that the comparison has timed, so that all reports name the same time. */
+/* The trace's step times are those of the comparison, so that all reports show the same time. */
 static void set_turns(Trace *trace, const Turns *turns) {
     const int64_t traced = trace->run.traced_count;
     OWNED double *ms = copy_of(trace->run.traced_ms, traced);
@@ -234,9 +234,8 @@ static void set_turns(Trace *trace, const Turns *turns) {
     trace_set_tokens(trace, turns->tokens, tokens);
 }
 
-/* Traces one form after the other, because only one can hold the source of records. Its steps with tracing off are
- * those of the rounds, in which the forms took turns; but tracing runs no graphs, so what a graph took is no step of
- * the trace's. */
+/* Traces one form after the other, because only one can hold the source of records. The times with tracing
+ * off come from the alternating rounds, unless these were launched as graphs, which tracing does not use. */
 static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form, const Turns *turns,
                          TraceList *traces) {
     const TraceRun facts = profiling_facts(o->session, "train", o->peaks, t->batch, t->seq, t->accum);

@@ -26,7 +26,7 @@ typedef struct {
 /* Measures the memory of each path: replaces trainer_measure, before trainer_allocate. */
 CHECKED Status compare_run_measure(Trainer *trainer, uint32_t fuses, size_t bytes[COMPARE_PATHS]);
 
-/* Runs the comparison, reports it, with profiles of the first and the last path if requested, and restores the trainer's
- * state. Step times come from separate rounds without any instrumentation. Needs a second copy of the state
- * while it runs. */
+/* Runs the comparison, reports it, with profiles of the first and the last path if requested, and restores
+ * the trainer's state. Step times come from separate rounds without any instrumentation. Needs a second copy
+ * of the state while it runs. */
 CHECKED Status compare_report(Trainer *trainer, const CompareOptions *options);

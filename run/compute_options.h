@@ -36,8 +36,8 @@ CHECKED Status compute_options_check_compare(const ComputeOptions *options);
 CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend backend, bool bf16_fast,
                                      Dtype *dtype, bool *tf32);
 
-/* The machine's limits: those measured earlier, if any; else, or with --peaks, measured now; never measured
- * with --peaks=0. Call before the arenas are allocated. */
+/* The machine's limits: the cached ones, if any; without cached ones, or with --peaks, they are measured now;
+ * with --peaks=0 never. Call before the arenas are allocated. */
 CHECKED Status compute_options_peaks(const ComputeOptions *options, const OptionSet *set, Ctx *ctx,
                                      Peaks *peaks);
 

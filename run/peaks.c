@@ -27,7 +27,7 @@ static const double ALIKE_WITHIN = 0.02, SECONDS_LEAST = 0.1, SECONDS_MOST = 2;
  * every few runs. */
 enum { BURST = 3, REST_MS = 30 };
 
-/* ---- what the makers promise ---- */
+/* ---- data sheets ---- */
 
 typedef struct {
     const char *name;        // part of the device's name
@@ -55,7 +55,7 @@ Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32) {
     return (Peaks){0};
 }
 
-/* ---- what is measured ---- */
+/* ---- measurements ---- */
 
 /* Fills device memory with normal random numbers: a GPU runs faster on zeros or equal numbers than on
  * data. */

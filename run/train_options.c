@@ -310,8 +310,8 @@ static Status check_new(const char *out) {
     return status;
 }
 
-/* A run that resumes from an earlier checkpoint of its own folder: later checkpoints must neither mix with
- * its new ones nor be deleted without a word. */
+/* A run that resumes from an earlier checkpoint of its own folder: its later checkpoints must neither mix
+ * with new ones nor be deleted silently. */
 static Status check_later(const TrainOptions *o, const char *folder) {
     char *latest = NULL;
     TRY(checkpoint_latest(o->out, &latest));

@@ -28,7 +28,8 @@ CHECKED Status ranks_exchange(Trainer *trainer);
 /* Collective, after the update: starts sending the weights, unless the passes do. */
 CHECKED Status ranks_send(Trainer *trainer);
 
-/* Reads the step's tail: the loss, also with one rank; tokens, whether to stop, which rank is to blame. */
+/* Reads the step's tail: the loss, also with one rank; tokens, whether to stop, the first rank whose loss is
+ * not finite. */
 CHECKED Status ranks_read(Trainer *trainer, StepResult *result);
 
 /* Whether the task counts its targets, so that the divisor of the loss is known only with the batch. */

@@ -17,7 +17,7 @@
 
 enum { MEETING_SECONDS = 60, GRACE = 10, WATCH_SECONDS = 3 };
 
-/* ---- who is there ---- */
+/* ---- the ranks ---- */
 
 static bool on_cpu(const TrainOptions *o) {
     return strcmp(o->compute.device, "cpu") == 0;
@@ -81,7 +81,7 @@ static void choose_device(World *w, const TrainOptions *o, int local_rank) {
     snprintf(w->device, sizeof w->device, "cuda:%d", share ? local_rank % gpus : local_rank);
 }
 
-/* ---- what they must have in common ---- */
+/* ---- facts that ranks must share ---- */
 
 /* Lines of NAME=VALUE: the options that were given, except those that may differ between ranks. */
 static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {

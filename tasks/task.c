@@ -32,7 +32,7 @@ static bool listed(const char *names, const char *name) {
     return false;
 }
 
-/* ---- lists in words ---- */
+/* ---- lists as text ---- */
 
 typedef struct {
     const char *members[MEMBERS];

@@ -1,4 +1,5 @@
-/* accumulate: one addition an element, in every form; and where products do it, a step has the same bits. */
+/* accumulate: one addition per element in every form; a step has the same bits if products accumulate
+ * instead. */
 #include "kernels/accumulate/accumulate.h"
 #include "tests/support/compare.h"
 #include "tests/support/model.h"

@@ -80,7 +80,7 @@ static Tensor elements_of(Tensor t, int64_t first, int64_t count) {
     return tensor_view((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, shape1(count));
 }
 
-/* A step of one range: views of what the whole works on, as a process has them that owns only this shard. */
+/* A step of one range, on views of the whole tensors: the state of a process that owns only this shard. */
 static Adamw part_of(const Adamw *whole, const Layout *layout, int range, unsigned step) {
     Adamw a = *whole;
     int64_t sums = sums_of(layout, range);
@@ -190,8 +190,8 @@ static bool decays(const Layout *layout, int64_t element) {
 
 /* The header's formulas. The norm's sum of squares errs by sum_error, its root by half of that; m and v err
  * by a few roundings and by the factor's error, once and twice; the step by the moments' errors and a few
- * roundings. 1 - beta and 1 - beta^t are small differences, so that a form has to take them in fp64 and
- * round them then. */
+ * roundings. 1 - beta and 1 - beta^t are small differences, so a form must compute them in fp64 and then
+ * round. */
 static void model(const Layout *layout, Units u, double *const *in, double **want, double **bound) {
     const Case *c = layout->c;
     make_outputs(layout, want);
@@ -259,7 +259,7 @@ static void form_follows_the_specification(void **state) {
     follow(test_variant(state, OP_ADAMW), false);
 }
 
-/* A gradient or loss that is not finite leaves every bit as it was, and says so. */
+/* A gradient or loss that is not finite changes nothing, and is reported. */
 static void nonfinite_step_is_skipped(void **state) {
     const Variant *variant = test_variant(state, OP_ADAMW);
     const double bad[3] = {NAN, INFINITY, -INFINITY};
@@ -312,7 +312,7 @@ static void steps_follow_one_another(void **state) {
 
 static const Case large = {4, {2048 + 5, 3 * ADAMW_BLOCK, 77, 1000}, 0xa, 1, 8, 1, 0.1};
 
-/* Something may stand between the steps, and each may be done range by range. */
+/* The three steps may be separate calls, and each may be done range by range. */
 static void ranges_are_the_whole(void **state) {
     const Variant *variant = test_variant(state, OP_ADAMW);
     Layout whole = layout_of(&large);
@@ -332,7 +332,7 @@ static void ranges_are_the_whole(void **state) {
         memcpy(layout.parameters, whole.parameters, sizeof layout.parameters);
         make_outputs(&layout, got);
         rig_run(variant, run, &layout, in, got);
-        /* A block that is cut in two has its parts added in fp64: that could change the norm's last bit. */
+        /* If a block is divided, its parts are added in fp64, which may change the norm's last bit. */
         for (int o = 0; o < OUTPUTS && k < 2; o++)
             expect_equal(got[o], want[o], count_of(&layout, o), "an output of ranges");
         for (int i = ADAMW_PREPARED; i < ADAMW_STATE_SIZE; i++) got[OUT_STATE][i] = 0;
@@ -340,8 +340,8 @@ static void ranges_are_the_whole(void **state) {
     }
 }
 
-/* A moment in bf16 is what it would be in fp32, rounded by its own 16 random bits; the sum of all rounding
- * errors, in units of what is cut off at most, adds to `errors`. */
+/* A bf16 moment is the fp32 moment, rounded by its own 16 random bits. The rounding errors, in units of the
+ * largest possible one, are added to `errors`. */
 static void expect_rounded(const Layout *layout, const double *got, const double *wide, bool second,
                            double *errors) {
     const uint32_t updates = (uint32_t)layout->c->updates + 1;
@@ -356,7 +356,7 @@ static void expect_rounded(const Layout *layout, const double *got, const double
     }
 }
 
-/* The weights do not know: the update takes the moments before they are rounded. */
+/* The weights are not affected: the update uses the moments before they are rounded. */
 static void narrow_moments_are_rounded(void **state) {
     const Variant *variant = test_variant(state, OP_ADAMW);
     Layout wide = layout_of(&large), narrow = wide;

@@ -28,7 +28,8 @@ static void run_alone(Rig *rig, const void *what, double *const *in, double *con
     rig_get(rig, clip.state, out[2]);
 }
 
-/* The sums leave the state alone; the factor comes from all sums that there are, whoever made them. */
+/* ADAMW_SUM does not change the state; the factor is computed from all sums, including those of other
+ * calls. */
 static void steps_stand_alone(void **state) {
     const Variant *variant = test_variant(state, OP_ADAMW);
     const double others[4] = {400, 225, 0, INFINITY}, losses[4] = {1, 1, NAN, 1};

@@ -74,14 +74,14 @@ static void gradients_are_slopes(void **state) {
     }
 }
 
-/* With dropout there is no PyTorch to compare with, which draws other masks: gradients against differences of
- * the loss under the same masks, and every form against the specification. */
+/* PyTorch draws other dropout masks, so it cannot serve as a reference: gradients are compared with
+ * differences of the loss under the same masks, and every form with the specification. */
 typedef struct {
     uint32_t instances[100];
     int count;
 } Sites;
 
-/* Every place with dropout must drop, with a number of its own. */
+/* Every place with dropout must drop elements, with its own instance number. */
 static void meet(Sites *sites, const Dropout *dropout) {
     assert_true(dropout_on(dropout));
     for (int i = 0; i < sites->count; i++) assert_int_not_equal(sites->instances[i], dropout->instance);
@@ -119,7 +119,7 @@ static void sites_body(Rig *rig, const void *what, double *const *in, double *co
     transformer_close(&s.model);
 }
 
-/* Each stack's embedding; of each branch the residual, and of attention the probabilities. */
+/* The places: each stack's embedding, each branch's residual, each attention's probabilities. */
 static void every_site_drops(void **state) {
     (void)state;
     for (int i = 0; i < MODELS; i++) {

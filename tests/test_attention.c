@@ -56,7 +56,7 @@ static void form_follows_the_specification(void **state) {
     for (int i = 0; i < CASES; i++) check(variant, &cases[i], 1, false);
 }
 
-/* Scores of 1e4 and more: exp overflows unless the maximum is taken off first. */
+/* Scores of 1e4 and more: exp overflows unless the maximum is subtracted first. */
 static void large_scores_stay_finite(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
     const AttentionCase large[] = {{1, 65, 65, 2, 2, 64, true, false, true, 0},
@@ -65,7 +65,8 @@ static void large_scores_stay_finite(void **state) {
     for (int i = 0; i < 3; i++) check(variant, &large[i], 100, false);
 }
 
-/* Many keys whose scores differ widely: the largest so far is overtaken now by much, now by little. */
+/* Many keys with widely differing scores: the running maximum grows sometimes by much, sometimes by
+ * little. */
 static void growing_maxima_are_followed(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
     const AttentionCase growing[] = {{1, 256, 256, 2, 2, 64, true, false, true, 0},
@@ -74,7 +75,7 @@ static void growing_maxima_are_followed(void **state) {
     for (int i = 0; i < 3; i++) check(variant, &growing[i], 3, false);
 }
 
-/* About as many keys as the patches of a picture and a class token are: edges of tiles, a second tile of queries,
+/* About as many keys as a picture's patches and a class token: edges of tiles, a second tile of queries,
  * fewer keys in some rows. */
 static void pictures_are_seen_whole(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
@@ -86,8 +87,8 @@ static void pictures_are_seen_whole(void **state) {
     for (int i = 0; i < 5; i++) check(variant, &whole[i], 1, false);
 }
 
-/* Three tiles of queries for each of 45 heads, two for each of 164 and 168: more than a GPU has multiprocessors,
- * and the last more heads than are drawn together. */
+/* Three tiles of queries for each of 45 heads, two for each of 164 and 168: more tiles than a GPU has
+ * multiprocessors, and in the last case more heads than are drawn together. */
 static void many_tiles_are_all_done(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
     const AttentionCase many[] = {{15, 257, 257, 3, 3, 64, true, false, true, 0},

@@ -1,4 +1,4 @@
-/* profile/audit: each check finds its fault. Of profiles made by hand. */
+/* profile/audit: each check finds its fault, in handmade profiles. */
 #include "profile/audit.h"
 #include "profile/fold.h"
 #include "tests/support/expect.h"
@@ -15,7 +15,7 @@ static const TraceFinding *finding(const Trace *t, const char *name) {
     return NULL;
 }
 
-/* Spoils a sound profile in one way: the check of this name fails, and no other. */
+/* Introduces one fault into a valid profile: only the check of this name fails. */
 typedef struct {
     const char *name;
     void (*spoil)(Trace *trace, Figures *figures);
@@ -61,7 +61,7 @@ static void spoil_limits(Trace *t, Figures *f) {
     t->run.sheet.flops = 50e12;
 }
 
-/* A rate that memory and the data sheet allow, but not the cache that its bytes are in. */
+/* A rate that memory and the data sheet allow, but not the cache that holds the bytes. */
 static void spoil_cache(Trace *t, Figures *f) {
     (void)f;
     t->run.sheet = (Peaks){0};

@@ -35,7 +35,7 @@ static void augments_by_counter(void **state) {
 
 enum { SIDE = 6 };
 
-/* `pixels`, moved down and to the right, with black coming in. */
+/* `pixels` shifted down and to the right, filled with black. */
 static void moved(const uint8_t *pixels, int down, int right, uint8_t *out) {
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) {
@@ -68,7 +68,7 @@ static void padding_moves_pictures(void **state) {
         in_all += found[place];
     }
     assert_int_equal(in_all, DRAWN);
-    assert_in_range(black, DRAWN / 2, DRAWN); // far away, most pictures have no corner left
+    assert_in_range(black, DRAWN / 2, DRAWN); // after large shifts most pictures have lost this corner
 }
 
 /* Pixels that are no longer `value` form a rectangle filled with `mean`. */
@@ -109,8 +109,8 @@ static void erases_rectangles(void **state) {
     assert_in_range(most, 12, 15); // a third of 36, with rounded sides
 }
 
-/* Which part of a picture of RAMP x RAMP pixels was cropped: their colours are their place. What comes out is
- * the middle of each of 8 x 8 fields of it, rounded. */
+/* Finds which part of a picture of RAMP x RAMP pixels was cropped. A pixel's colour is its position; the
+ * output has the rounded centres of 8 x 8 fields of the crop. */
 enum { RAMP = 240, FIELDS = 8 };
 
 typedef struct {
@@ -123,8 +123,8 @@ static Extent extent_of(const uint8_t *out, int64_t channel, int64_t step) {
     return (Extent){second - 2.5 * field + 0.5, FIELDS * field};
 }
 
-/* Torchvision's RandomResizedCrop: sides from 3 : 4 to 4 : 3, a place that is drawn for rows and columns
- * apart. */
+/* Torchvision's RandomResizedCrop: aspect ratios from 3:4 to 4:3, and independent positions of rows and
+ * columns. */
 static void crops_are_drawn_freely(void **state) {
     enum { DRAWN = 1000 };
     const ImageProcessor p = {FIELDS, FIELDS, 3, FIELDS, FIELDS, RESAMPLE_BILINEAR, {0}, {0}};
@@ -141,7 +141,8 @@ static void crops_are_drawn_freely(void **state) {
         const Extent across = extent_of(out, 0, 3), down = extent_of(out, 1, 3 * FIELDS);
         narrowest = fmin(narrowest, across.size / down.size);
         widest = fmax(widest, across.size / down.size);
-        if (across.size > 0.8 * RAMP || down.size > 0.8 * RAMP) continue; // hardly a place to draw
+        if (across.size > 0.8 * RAMP || down.size > 0.8 * RAMP)
+            continue; // nearly the whole picture: few positions
         const double place[2] = {across.first / (RAMP - across.size), down.first / (RAMP - down.size)};
         for (int i = 0; i < 2; i++) sums[i] += place[i];
         for (int i = 0; i < 2; i++) squares[i] += place[i] * place[i];

@@ -1,4 +1,4 @@
-/* Beam search against the plainest search that keeps its definition: all continuations, sorted. */
+/* Beam search against the simplest search by its definition, which sorts all continuations. */
 #include "base/random.h"
 #include "tasks/pairs/beam.h"
 #include "tests/support/expect.h"
@@ -14,8 +14,7 @@ static void fill_logits(uint64_t sentence, const int32_t *tokens, int64_t length
     uint64_t stream = sentence;
     for (int64_t i = 0; i < length; i++) stream = stream * 1000003 + (uint64_t)tokens[i] + 1;
     for (int v = 0; v < STRIDE; v++)
-        logits[v] =
-            v < VOCAB ? (float)(2 * random_normal(7, stream, (uint64_t)v)) : 1e30f; /* never looked at */
+        logits[v] = v < VOCAB ? (float)(2 * random_normal(7, stream, (uint64_t)v)) : 1e30f; /* never read */
     logits[END] += sentence % 3 == 0 ? 3 : -1;
 }
 

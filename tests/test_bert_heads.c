@@ -59,7 +59,7 @@ static void an_encoder_alone_embeds_and_guesses_nothing(void **state) {
                     "infer --model=encoder --eval=lines.txt --device=cpu");
 }
 
-/* All but the head is the folder's: the loss depends on the seed that draws it, and on nothing else. */
+/* Everything but the head comes from the folder: the loss depends only on the seed of the new head. */
 static void a_new_head_is_drawn_and_trained(void **state) {
     double first[2], again[2], other[2];
     program_refuses(*state, ERROR_USAGE, "--new-head", TRAIN "--model=encoder");
@@ -75,7 +75,8 @@ static void a_new_head_is_drawn_and_trained(void **state) {
     program_succeeds(*state, RESUME " --out=run --steps=3 --device=cpu -q");
 }
 
-/* As an encoder it is what it is without that head, and the run says that the head is not used. */
+/* As an encoder it gives the same output as without that head, and the run reports that the head is not
+ * used. */
 static void a_head_for_something_else_is_left_out(void **state) {
     static const char *const heads[][2] = {{"classifier", "classes"},
                                            {"qa_outputs", "answers to questions"},

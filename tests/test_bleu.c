@@ -24,7 +24,7 @@ static void scores_are_sacrebleus(void **state) {
         Bleu bleu = {0};
         json_array_foreach(translations, j, translation)
             add(&bleu, translation, json_array_get(references, j));
-        /* Both add and take logarithms of the same counts, in another order. */
+        /* Both programs add logarithms of the same counts, in different orders. */
         if (fabs(bleu_score(&bleu) - expected) > 1e-9)
             fail_msg("corpus %zu: %.12f, but sacreBLEU says %.12f", i, bleu_score(&bleu), expected);
     }
@@ -49,7 +49,7 @@ static void counts_are_clipped(void **state) {
     assert_true(bleu_score(&none) == 0 && bleu_brevity(&none) == 1);
 }
 
-/* The line grows most where every character is set apart; nothing is written beyond. */
+/* A line grows most if every character is separated by spaces; no byte beyond is written. */
 static void any_text_is_counted(void **state) {
     (void)state;
     static const char *const bits[] = {"1-", "a.", ".a", "{", "&amp;", ".,", "\xE2\x80", "\xC2\xA0", "9.-"};

@@ -1,4 +1,4 @@
-/* A profile's bundle: written, read back, compared; and what is no bundle, refused. */
+/* A profile's bundle is written, read back and compared; anything else is refused. */
 #define _GNU_SOURCE
 #include "base/files.h"
 #include "base/memory.h"
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A profile of both paths, with a difference that was taken and one that is infinite. */
+/* A profile of both paths, with a measured difference and an infinite one. */
 typedef struct {
     Trace *traces[FORM_COUNT];
     Difference differences[2];
@@ -196,7 +196,8 @@ static void report_has_the_anatomy(void **state) {
     const char *const name =
         "void (anonymous namespace)::norm_rows<float, (NormKind)0, 2, true, false>(ForwardRows<float>)";
     sample_open(&s, 1);
-    KernelRow *longest = s.profile.paths[0].figures.kernels; // of ten at most, so it is in the report
+    KernelRow *longest =
+        s.profile.paths[0].figures.kernels; // at most ten kernels are listed, so it is in the report
     longest->name = name;
     longest->shapes = "[[4, 32, 64], [64]]";
     Answers answers = questions_answer(&s.profile);
@@ -234,7 +235,7 @@ static void finds_the_anatomy(void **state) {
         }
 }
 
-/* Kernels' names have no bound, a bundle's texts have one: what was written is read. */
+/* Kernel names have unlimited length, a bundle's texts do not: what was written must be readable. */
 static void cuts_endless_names(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 1000);
@@ -317,7 +318,7 @@ static void refuses_what_is_wrong(void **state) {
     sample_close(&s);
 }
 
-/* Cut anywhere, or with a byte changed anywhere, it is refused or read, and never crashes. */
+/* A bundle truncated anywhere, or with any byte changed, is refused or read, without a crash. */
 static void survives_any_damage(void **state) {
     (void)state;
     Sample s;
@@ -485,7 +486,7 @@ static OperationRow row(const char *place, Pass pass, double ns, double spread) 
                           .launches = 1};
 }
 
-/* A bundle of one path, whose row "row" and step take so long. */
+/* A bundle of one path with these times of the row "row" and of the step. */
 typedef struct {
     OperationRow row;
     BundlePath path;
@@ -546,10 +547,10 @@ static void the_spread_between_runs_decides(void **state) {
     expect_diff(wide, wide_slower, SIDE, 0, 0, "passed fused: step changed by +10.00%");
     expect_diff(
         near, slower, SIDE, 0, 2,
-        "+8.5 to +11.6%"); // 109 / 100.5 and 111 / 99.5: two of the 25 ratios lie beyond on either side
+        "+8.5 to +11.6%"); // 109 / 100.5 and 111 / 99.5: two of the 25 ratios lie outside on either side
 }
 
-/* The steps of one process do not show how far another process's would differ. */
+/* The spread of one process's steps does not show how much another process would differ. */
 static void one_run_a_side_cannot_tell(void **state) {
     (void)state;
     const double before[] = {100}, after[] = {150};
@@ -608,8 +609,8 @@ static void chance_follows_students_t(void **state) {
     assert_true(isinf(runs_ratio(a, 1, b, 2).high) && runs_ratio(a, 1, b, 2).chance == 1);
 }
 
-/* Mann and Whitney's table: of 5 and 5 runs U is 0 in one of 252 orders, at most 2 in four: the interval leaves out two
- * ratios on either side. 3 runs a side are too few for it. */
+/* Mann and Whitney's table: for 5 and 5 runs U is 0 in one of 252 orders and at most 2 in four, so the
+ * interval leaves out two ratios on either side. 3 runs a side are too few for an interval. */
 static void a_slow_process_hides_nothing(void **state) {
     (void)state;
     const double a[] = {10, 10.1, 10.2, 10.3, 10.4}, b[] = {11, 11.11, 11.22, 11.33, 16};
@@ -621,7 +622,7 @@ static void a_slow_process_hides_nothing(void **state) {
     assert_true(none.chance > 0.3 && none.low < 1 && none.high > 1);
     const RunsRatio few = runs_ratio(a, 3, b, 3);
     assert_true(fabs(few.ratio - 1.1) < 1e-9 && few.chance < 2.0 / 20);
-    double many[2][64]; // as many as diff takes
+    double many[2][64]; // as many runs as diff accepts
     for (int i = 0; i < 64; i++) many[0][i] = 10 + 0.01 * i, many[1][i] = 10.001 + 0.01 * i;
     const RunsRatio most = runs_ratio(many[0], 64, many[1], 64);
     assert_true(most.low < 1.0001 && most.high > 1.0001 && most.chance > 0.5 && most.chance <= 1);

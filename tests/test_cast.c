@@ -150,7 +150,7 @@ static void check_casts(const Variant *variant) {
 
 /* ---- a given scale, what was seen, sums ---- */
 
-/* `given` times the largest magnitude is below 448 where `clips` is false, and above it where it is true. */
+/* `given` times the largest magnitude is above 448 if `clips` is true, else below. */
 typedef struct {
     int64_t rows, width;
     bool bytes, sums, clips;
@@ -196,7 +196,7 @@ static double largest(const double *x, int64_t count) {
     return most;
 }
 
-/* Rows one after the other, and how large an error any order of them may make. */
+/* Sums rows in order, and bounds the error of any other order. */
 static void check_sums(const Variant *variant, const GivenCase *c, double *const *in, const double *got) {
     double *want = zeros(c->width), *bound = zeros(c->width);
     for (int64_t column = 0; column < c->width; column++) {
@@ -225,7 +225,7 @@ static void check_given(const Variant *variant, const GivenCase *c) {
     want[OUT_SEEN][0] = fmax(seen[0], most);
     want[OUT_SEEN][1] = c->clips;
     for (int64_t i = 0; i < count; i++) {
-        const int code = nearest_code(x[i] * given); // of what is beyond 448 the nearest is 448
+        const int code = nearest_code(x[i] * given); // 448 is the nearest number to anything beyond it
         want[OUT_VALUES][i] = c->bytes ? code : code_value(code) / given;
         if (c->bytes) want[OUT_T][i % c->width * c->rows + i / c->width] = code;
     }
@@ -389,7 +389,7 @@ static void check_layer(const Variant *variant, const Layer *layer) {
     }
     rig_run_once(&specification, run_layer, &plain, exact, want);
     rig_run_once(&specification, run_layer, &plain, sizes, size);
-    rig_run_once(&specification, run_layer, &plain, in, sums); // of dpre as it is
+    rig_run_once(&specification, run_layer, &plain, in, sums); // sums of the unrounded dpre
     want[OUT_DBIAS] = sums[OUT_DBIAS];
     rig_run(variant, run_layer, layer, in, got);
     const int64_t depth[OUTPUTS] = {layer->in, layer->out, layer->rows, layer->rows};
@@ -406,7 +406,7 @@ static void check_layer(const Variant *variant, const Layer *layer) {
     }
 }
 
-/* The largest layer is for the tiles of a GPU; on the CPU its fp64 products would take most of this file's time. */
+/* The largest layer tests a GPU's tiles; on the CPU its fp64 products would take most of this test's time. */
 static void check_layers(const Variant *variant) {
     for (int i = 0; i < LAYERS; i++)
         if (variant->backend == BACKEND_CUDA || layers[i].rows < 512) check_layer(variant, &layers[i]);
@@ -457,7 +457,7 @@ static void check_training(const char *folder, const char *device) {
     }
 }
 
-/* Weights that do not change: what their casts have seen does not depend on how often a step casts them. */
+/* With constant weights the recorded maxima do not depend on how often a step casts the weights. */
 static void check_scales(const char *folder, const char *device) {
     program_succeeds(folder, "rm -rf scales0 scales1");
     float scales[2][3 * 64];

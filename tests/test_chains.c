@@ -133,7 +133,7 @@ static void hashes_differ(void **state) {
     }
 }
 
-/* Without a normalizer and without spaces put in, any bytes come back, those that are not UTF-8, too. */
+/* Without a normalizer and without inserted spaces any bytes are restored, including invalid UTF-8. */
 static void any_bytes_come_back(void **state) {
     (void)state;
     static const char *const lossless[] = {"llama3", "smollm2", "gemma"};
@@ -159,7 +159,7 @@ static void any_bytes_come_back(void **state) {
     }
 }
 
-/* A text of 6 MB without added tokens is taken by stretches, with the same ids as its lines. */
+/* A text of 6 MB without added tokens is encoded in stretches, with the same ids as its lines. */
 static void long_texts_are_taken_by_stretches(void **state) {
     (void)state;
     static const char line[] = "The fuse is in the box behind the door, and it melts";
@@ -200,8 +200,8 @@ static Status encode_with_pattern(const char *folder, const char *pattern, Token
     return status;
 }
 
-/* A pattern comes from a file: one that would try for ever is the file's fault; one that only needs more
- * memory than the machine code's stack has gets it. */
+/* Patterns come from files: a pattern that would backtrack forever is an error of the file; one that needs
+ * more memory than the JIT's stack gets it. */
 static void costly_patterns_end(void **state) {
     TokenList deep = {0}, costly = {0};
     expect_ok(encode_with_pattern(*state, "(?:(?:a|b)c?)+", &deep));

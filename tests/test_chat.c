@@ -1,5 +1,5 @@
-/* Conversations against transformers' (tests/fixtures/make_chat.py): the text that each template makes of
- * them, its tokens, which of them are the assistant's, and what goes from an answer to the next. */
+/* Conversations against transformers (tests/fixtures/make_chat.py): each template's rendering, its tokens,
+ * which of them are the assistant's, and the tokens between an answer and the next. */
 #define _GNU_SOURCE // strptime
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
@@ -11,7 +11,7 @@
 
 enum { MOST_MESSAGES = 8 };
 
-/* As on the day that the cases were rendered on. */
+/* The date on which the cases were rendered. */
 static void set_day(Chat *chat, const char *date) {
     chat->template.now = (struct tm){0};
     assert_non_null(strptime(date, "%d %b %Y", &chat->template.now));
@@ -89,7 +89,8 @@ static void templates(void **state) {
     json_decref(root);
 }
 
-/* Not if thoughts are printed or requested, or if the prompt for an answer is marked with the answer. */
+/* Whether a conversation can be encoded incrementally: not if thoughts are printed or requested, or if the
+ * prompt for an answer is marked as part of the answer. */
 static bool told_turn_by_turn(const char *name) {
     static const char *const others[] = {"qwen3", "thinking", "no thoughts asked for",
                                          "marked by generation"};
@@ -98,8 +99,8 @@ static bool told_turn_by_turn(const char *name) {
     return true;
 }
 
-/* Turn by turn the tokens are those of the whole conversation, with an answer's end that was drawn or was
- * not; and what stands before a message's content is the same before each. */
+/* Encoded turn by turn, the tokens equal those of the whole conversation, whether an answer's end token was
+ * sampled or not; and the text before a message's content is the same for each message. */
 static void turns(void **state) {
     static const ChatMessage messages[] = {
         {ROLE_USER, "the box", 7}, {ROLE_ASSISTANT, "a door", 6}, {ROLE_USER, "one two", 7}};

@@ -1,4 +1,4 @@
-/* model/checkpoint: folders both ways, the step folders of a run, and kills at any time. */
+/* model/checkpoint: saving and loading, the step folders of a run, and kills at any time. */
 #include "base/bfloat16.h"
 #include "base/directories.h"
 #include "base/memory.h"
@@ -29,7 +29,7 @@ static void expect_same(const Parameters *a, const Parameters *b) {
     expect_same_tensor(a->v, b->v);
 }
 
-/* ---- both ways ---- */
+/* ---- saving and loading ---- */
 
 static void a_folder_comes_back_to_the_bit(void **scratch) {
     const char *folder = inside(*scratch, "model");
@@ -205,7 +205,7 @@ static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
     make_step(out, "step-00000100", true);
     make_step(out, "step-00000020", true);
     expect_latest(out, "step-00000100");
-    make_step(out, "step-123456789", true); /* longer, and larger though "less" as text */
+    make_step(out, "step-123456789", true); /* longer, and larger although it sorts first as text */
     expect_latest(out, "step-123456789");
     make_step(out, "step-223456789", false);
     make_step(out, "step-323456789.tmp", true);
@@ -242,8 +242,8 @@ static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
     assert_true(path_exists(inside(out, "best")));
 }
 
-/* A link to itself stands for whatever cannot be looked into now, as where a disk fails: it is neither passed
- * over nor removed. */
+/* A link to itself stands for a folder that cannot be read, as on a failing disk: it is neither skipped nor
+ * removed. */
 static void what_cannot_be_seen_is_not_absent(void **scratch) {
     const char *out = *scratch;
     char *folder;
@@ -274,7 +274,8 @@ static void set_all(Model *model, float value) {
     }
 }
 
-/* Saves a step in its folder and, in the place of what is there, in `same`. Tells the pipe in between. */
+/* Saves a step in its own folder and, replacing the previous one, in `same`. Writes to the pipe in
+ * between. */
 static void save_step(Model *model, const char *out, int64_t step, int report) {
     char *folder = checkpoint_step_folder(out, step);
     TrainingState state = {.step = step};
@@ -291,7 +292,7 @@ static void save_until_killed(Model *model, const char *out, int64_t step, int r
     for (;; step++) save_step(model, out, step, report);
 }
 
-/* The folder holds one step, whole. Returns it. */
+/* Checks that the folder holds one complete step, and returns it. */
 static int64_t expect_whole(Model *model, const char *folder) {
     TrainingState state;
     expect_ok(checkpoint_load(&model->ctx, folder, &model->parameters));
@@ -324,7 +325,7 @@ static int64_t save_and_kill(Model *model, const char *out, int64_t step, uint64
     usleep((useconds_t)(1e6 * longest * random_uniform(1, 0, round)));
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, &how, 0), child);
-    assert_true(WIFSIGNALED(how)); /* and has not met an error of its own */
+    assert_true(WIFSIGNALED(how)); /* and the child has not ended with an error */
     int64_t reported, last = step - 1;
     while (read(report[0], &reported, sizeof reported) == sizeof reported) last = reported;
     close(report[0]);
@@ -338,7 +339,7 @@ static int64_t expect_nothing_lost(Model *model, const char *out, int64_t report
     assert_non_null(latest);
     int64_t step = expect_whole(model, latest), same = expect_whole(model, inside(out, "same"));
     assert_true(step == reported || step == reported + 1);
-    assert_true(same <= step); /* rounds that were killed between the two let it fall behind */
+    assert_true(same <= step); /* it lags behind if the child was killed between the two saves */
     memory_free(latest);
     return step;
 }
@@ -357,7 +358,7 @@ static void kills_lose_nothing(void **scratch) {
         step = expect_nothing_lost(&model, out, reported);
     }
     assert_true(step > 1);
-    save_step(&model, out, step + 1, -1); /* leftovers of kills do no harm, */
+    save_step(&model, out, step + 1, -1); /* leftovers of killed saves are ignored, */
     PathList list;
     expect_ok(directory_list(out, &list));
     assert_int_equal(list.count, 2 + 1); /* and are removed: two steps, and `same` */

@@ -1,4 +1,4 @@
-/* model/checkpoint: files that others write, and files that do not fit. */
+/* model/checkpoint: files written by other programs, and files that do not match the model. */
 #include "base/bfloat16.h"
 #include "base/directories.h"
 #include "base/memory.h"
@@ -11,7 +11,7 @@
 
 #define FIXTURE "tests/fixtures/gpt2"
 
-/* ---- files of other kinds, and files that do not fit ---- */
+/* ---- other dtypes and layouts, and files that do not match ---- */
 
 /* The change in a rewritten copy of the fixture's file. */
 typedef struct {
@@ -27,7 +27,7 @@ static uint16_t half_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     int exponent = (int)(bits >> 23 & 255) - 112;
-    if (exponent <= 0) return (uint16_t)(bits >> 16 & 0x8000); /* too small: zero will do */
+    if (exponent <= 0) return (uint16_t)(bits >> 16 & 0x8000); /* too small for binary16: zero */
     return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (bits >> 13 & 1023));
 }
 
@@ -60,7 +60,7 @@ static void rewrite_fixture(const char *folder, Change change) {
     if (change.head) {
         SafetensorsEntry entry = *safetensors_find(file, "transformer.wte.weight");
         sources[count] = entry;
-        if (change.head == 2) sources[count].data += entry.bytes / entry.d[0] / 2; // half a row on
+        if (change.head == 2) sources[count].data += entry.bytes / entry.d[0] / 2; // half a row further
         if (change.head == 2) sources[count].digested = false;
         entry.name = "lm_head.weight";
         entry.type = change.type;
@@ -167,7 +167,7 @@ static void write_state(const char *folder, const SafetensorsNote *notes, int64_
     expect_ok(safetensors_writer_close(writer));
 }
 
-/* Writes a file of one tensor or many anew, with another value for element 3 of the tensor `name`. */
+/* Rewrites a file with another value for element 3 of the tensor `name`. */
 static void spoil_value(const char *path, const char *name, float value) {
     Safetensors *file;
     SafetensorsWriter *writer;
@@ -216,8 +216,8 @@ static void moments_that_cannot_be_are_refused(void **scratch) {
     model_close(&model);
 }
 
-/* Neither saved nor loaded, and what was saved before stays. A matrix is stored transposed, a bias as it
- * is. */
+/* A non-finite value is neither saved nor loaded, and the earlier save stays. The matrix is stored
+ * transposed, the bias is not. */
 static void weights_that_are_not_finite_are_refused(void **scratch) {
     static const float wrong[] = {NAN, INFINITY, -INFINITY};
     const char *const names[] = {small_bias, "transformer.h.0.attn.c_attn.weight"};
@@ -241,7 +241,7 @@ static void weights_that_are_not_finite_are_refused(void **scratch) {
     model_close(&model);
 }
 
-/* Moments have a dtype of their own; the message about scales does not speak of them. */
+/* Moments have their own dtype; the message about scales does not mention it. */
 static void scales_of_another_dtype_are_named(void **scratch) {
     const char *folder = inside(*scratch, "model"), *path = inside(folder, "training_state.safetensors");
     Config config = model_small();
@@ -345,7 +345,7 @@ static Status load_state(const Saved *s) {
     return checkpoint_load_state(&s->model->ctx, s->folder, &s->model->parameters, &state);
 }
 
-/* Flips a bit of every tensor in turn, which leaves a plausible number. */
+/* Flips a bit of every tensor in turn; the number stays plausible. */
 static void expect_each_is_checked(const Saved *s, const char *name, Status (*load)(const Saved *)) {
     const char *path = inside(s->folder, name);
     Safetensors *file;

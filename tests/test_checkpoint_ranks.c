@@ -1,5 +1,5 @@
-/* A checkpoint's file that ranks write together: the bytes of one that is written alone, whoever writes, and
- * nothing where one of them fails. */
+/* A checkpoint file written by several ranks has the same bytes as one written by a single rank, whichever
+ * ranks write; if one of them fails there is no file. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "comm/comm_internal.h"

@@ -58,7 +58,7 @@ static void write_cache(const char *name, const char *text) {
     memory_free(path);
 }
 
-/* It would be waited for, for ever, once it is written to. */
+/* A pipe in place of the file would block forever. */
 static void a_pipe_keeps_nothing(void **state) {
     (void)state;
     const int64_t key[] = {1};
@@ -70,7 +70,7 @@ static void a_pipe_keeps_nothing(void **state) {
     alarm(60);
     assert_false(choice_keep("pipe.txt", key, 1, &choice));
     assert_false(choice_find("pipe.txt", key, 1, &found));
-    assert_null(path_in_cache("peaks.json", true)); // nothing is written then
+    assert_null(path_in_cache("peaks.json", true)); // nothing is written in this case
     alarm(0);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(unlink(peaks), 0);
@@ -145,7 +145,7 @@ static struct {
     useconds_t pause; // of each
 } openblas;
 
-/* In the place of OpenBLAS's own, which it calls. */
+/* Replaces OpenBLAS's function, and calls it. */
 void cblas_sgemm(CBLAS_LAYOUT order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k,
                  float alpha, const float *a, blasint lda, const float *b, blasint ldb, float beta, float *c,
                  blasint ldc) {
@@ -162,8 +162,8 @@ static Ctx open_cpu(void) {
     return ctx;
 }
 
-/* Whether oneDNN has this product, asked in a new process. It has fewer rows than AMX tiles support, so that
- * the libraries are timed on every processor, and is just large enough for timing. */
+/* Whether oneDNN has this product, as a new process reports. It has fewer rows than AMX tiles support, so
+ * that the libraries are timed on every processor, and is just large enough for timing. */
 static bool onednn_multiplies(void) {
     enum { ROWS = 16, COLUMNS = 256 };
     static float a[ROWS * COLUMNS], b[COLUMNS * COLUMNS], c[ROWS * COLUMNS];
@@ -235,7 +235,7 @@ static void a_race_is_run_once(void **state) {
     memory_free(again);
 }
 
-/* A run can take seconds; more of them would not change the result. */
+/* A single run can take seconds; more runs would not change the result. */
 static void a_race_that_openblas_loses_by_far_ends(void **state) {
     (void)state;
     if (!onednn_is_here()) skip();
@@ -276,7 +276,7 @@ static void untimed_onednn_multiplies(void **state) {
     assert_null(products_file());
 }
 
-/* Otherwise, what is chosen by the processor would depend on whether a file can be opened. */
+/* Otherwise choices made by processor type would depend on whether a file can be opened. */
 static void the_processors_name_needs_no_file(void **state) {
     (void)state;
     struct rlimit usual, none;

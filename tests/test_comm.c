@@ -1,5 +1,5 @@
-/* The communicator's engines. Between CPU ranks: this program again, under mpirun; so it is skipped where
- * there is no mpirun or the build has no MPI. */
+/* The communicator's engines. For CPU ranks the test runs itself again under mpirun; these tests are skipped
+ * without mpirun, or in a build without MPI. */
 #define _GNU_SOURCE
 #include "comm/comm_internal.h"
 #include "comm/rendezvous_internal.h"
@@ -38,7 +38,7 @@ static Status check_rank(const char *engine) {
     return OK;
 }
 
-/* All but one come to a barrier; that one aborts. */
+/* All ranks but one enter a barrier; that one aborts. */
 static Status abort_rank(void) {
     Identity identity;
     Rendezvous *r;
@@ -63,7 +63,7 @@ static void needs_mpi(const char *folder) {
     skip();
 }
 
-/* What Open MPI requires for root, in a container, with few cores; it frees little when it ends. */
+/* Settings that Open MPI requires for root, in a container, with few cores. It leaks memory when it ends. */
 #define MPIRUN                                                                                               \
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "         \
     "OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 mpirun -n %d $(dirname "   \
@@ -87,7 +87,8 @@ static void test_mpi_abort(void **state) {
     assert_true(device_clock() - start < 30);
 }
 
-/* The program itself needs no MPI: without the module it says what to do, and only where there are ranks. */
+/* The program itself needs no MPI: only a run with ranks fails without the module, with a message that names
+ * the remedy. */
 static void test_no_mpi(void **state) {
     needs_mpi(*state);
     const Ran *ran = program_run(*state, "FUSEBOX_MPI=/nowhere.so " MPIRUN, 2, "rank");
@@ -96,7 +97,7 @@ static void test_no_mpi(void **state) {
     expect_ok(check_rank("auto"));
 }
 
-/* ---- what can be wrong ---- */
+/* ---- errors ---- */
 
 typedef struct {
     const char *engine;

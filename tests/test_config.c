@@ -1,4 +1,4 @@
-/* model/config, model/config_file: presets, what fits together, and config.json both ways. */
+/* model/config, model/config_file: presets, consistency, and reading and writing config.json. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "model/config_file.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* GPT-2 as small as a file can say it. */
+/* GPT-2's smallest valid config.json. */
 #define SIZES                                                                                                \
     "\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_layer\":2,\"n_head\":3,\"n_embd\":24,\"n_positions\":16"
 

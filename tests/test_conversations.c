@@ -1,5 +1,5 @@
-/* Training on conversations as a user does it, against PyTorch's losses (tests/fixtures/make_chat.py); and
- * chatting with what has come out. */
+/* Training on conversations as a user would, against PyTorch's losses (tests/fixtures/make_chat.py), and
+ * chatting with the trained model. */
 #include "base/json_read.h"
 #include "tasks/chat/conversations.h"
 #include "tests/support/chat.h"
@@ -17,7 +17,8 @@
 
 enum { STEPS = 20 };
 
-/* However the conversations are spread over batches, which differ in their numbers of targets. */
+/* The loss does not depend on how conversations are divided into batches, which have different numbers of
+ * targets. */
 static void losses_are_pytorchs(void **state) {
     static const char *const batches[] = {"--batch=4", "--batch=2 --accum=2",
                                           "--batch=1 --accum=4 --fused=0"};
@@ -49,8 +50,8 @@ static void losses_are_pytorchs(void **state) {
 
 enum { LINES = 60, ROWS = 3, SEQ = 128, TOKENS = ROWS * SEQ };
 
-/* Counts the targets of each conversation of a row, which tell which it is; the row's targets are
- * returned. */
+/* Counts the targets of each conversation of a row, which identify it; returns the row's number of
+ * targets. */
 static int64_t look_at_row(const Batch *batch, int64_t row, int seen[LINES]) {
     const int32_t *targets = batch->targets + row * batch->seq;
     const int32_t *starts = batch->starts ? batch->starts + row * batch->seq : NULL;
@@ -97,8 +98,8 @@ static void look_at_epochs(const ConversationSource *source, bool shuffle) {
     loader_close(loader);
 }
 
-/* In every epoch each conversation occurs once, alone in a row or packed, in rows as wide as the longest of
- * the batch, which fill its tokens. */
+/* In every epoch each conversation occurs once, alone in a row or packed. Rows are as wide as the batch's
+ * longest, and as many as its tokens allow. */
 static void epochs_of_batches(void **state) {
     FILE *file = fopen(inside(*state, "many.jsonl"), "w");
     int64_t padded[2];
@@ -127,8 +128,7 @@ static void epochs_of_batches(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* A run that goes on sees what one that was not interrupted does; with everything that changes what a pass
- * takes. */
+/* A resumed run equals an uninterrupted one, with every option that changes a batch's shape. */
 static void runs_go_on(void **state) {
     static const char *const forms[] = {"", "--fused=0 --dropout=0.1",
                                         "--recompute=blocks --accum=3 --workers=2"};
@@ -158,7 +158,7 @@ static void comparison(void **state) {
     expect_text(ran->output, "attention");
 }
 
-/* What a run shows of its model is a message and its answer, which ends where the template ends it. */
+/* A run's sample is a message and the model's answer, which ends where the template ends it. */
 static void samples_are_conversations(void **state) {
     const Ran *ran = program_succeeds(
         *state,
@@ -171,7 +171,7 @@ static void samples_are_conversations(void **state) {
     expect_text(ran->output, "> Hello!\n");
 }
 
-/* A conversation that is longer than --seq ends there, and goes where nothing of the assistant's is left. */
+/* A conversation longer than --seq is cut, and left out if no target remains. */
 static void long_ones_are_cut(void **state) {
     const Ran *ran =
         program_succeeds(*state, "train --model=model --data=lessons.jsonl --seq=64 --steps=1 --batch=8 "
@@ -203,7 +203,7 @@ static void what_is_learned_is_said(void **state) {
     expect_text(ran->output, "\n");
 }
 
-/* The first of several messages go where the context is full, and a message that cannot fit is refused. */
+/* If the context is full the oldest messages are dropped; a message that cannot fit is refused. */
 static void full_contexts(void **state) {
     const Ran *ran =
         program_succeeds(*state, "for i in 1 2 3 4; do echo one; done | infer --chat --model=model "
@@ -240,7 +240,7 @@ static void too_long_a_message(void **state) {
     assert_null(strstr(ran->error, "gone"));
 }
 
-/* The messages of a file that /save has written. */
+/* The messages in a file written by /save. */
 static json_t *saved_messages(const char *path) {
     json_t *root, *messages;
     expect_ok(json_read(path, 1 << 20, &root));
@@ -324,7 +324,7 @@ static void what_cannot_be(void **state) {
                     "--context=4096 --device=cpu </dev/null");
 }
 
-/* Many at once get the answers that each gets alone, in their order. */
+/* A batch of prompts gets the same answers as each prompt alone, in their order. */
 static void prompts_in_batches(void **state) {
     static const char *const lines[] = {
         "{\"prompt\": \"the box and the door and the box\"}",
@@ -411,7 +411,7 @@ static void what_is_no_prose_is_said(void **state) {
     assert_string_equal(ran->error, "");
 }
 
-/* Ctrl-C where a message is waited for ends the conversation. */
+/* Ctrl-C while waiting for a message ends the conversation. */
 static void interrupts(void **state) {
     program_run(*state, "mkfifo pipe");
     pid_t program = program_start(*state, "infer --chat --model=model --device=cpu -q <>pipe");

@@ -16,7 +16,7 @@ static pid_t start_at(const char *folder, const char *command, int *terminal) {
 
 #define CHAT "infer --chat --model=model --device=cpu --temperature=0 --tokens=2"
 
-/* The texts of the user's messages that /save has written, each followed by "; ". */
+/* The user's messages in the file written by /save, each followed by "; ". */
 static void expect_said(const char *folder, const char *expected) {
     char said[256] = "";
     json_t *root, *message;
@@ -30,7 +30,7 @@ static void expect_said(const char *folder, const char *expected) {
     json_decref(root);
 }
 
-/* Types lines, each when the one before has been answered, saves them and ends. */
+/* Types each line once the previous one has been answered, saves the conversation and ends. */
 static void type_lines(const char *folder, pid_t program, int terminal, const char *const *lines) {
     for (; *lines; lines++) {
         terminal_type(terminal, *lines);
@@ -54,8 +54,7 @@ static void greeting(void **state) {
     expect_said(*state, "one; two\nthree; ");
 }
 
-/* A line is edited before it is sent, a character of two bytes goes at once, and the arrows bring lines
- * back. */
+/* Line editing: backspace removes a character of two bytes at once, and arrow keys recall earlier lines. */
 static void lines_are_edited(void **state) {
     static const char *const lines[] = {"oe\033[Dn\r", "tw\xc3\xb6\177o\r", "\033[A\033[A\r", NULL};
     int terminal;
@@ -78,7 +77,7 @@ static void interrupted_at_the_prompt(void **state) {
     close(terminal);
 }
 
-/* A bar goes before the greeting, but not where --quiet asks for silence. */
+/* The progress bar is cleared before the greeting; --quiet shows no bar. */
 static void loading(void **state) {
     int terminal;
     program_succeeds(*state, "train --model=llama-nano --width=192 --steps=1 --batch=1 --seq=8 --val-every=0 "

@@ -1,4 +1,4 @@
-/* Cores that several programs want: how threads wait, and what is said of times that were taken meanwhile. */
+/* Cores shared with other programs: how threads wait, and the warning about times measured meanwhile. */
 #include "base/cores.h"
 #include "tests/support/program.h"
 
@@ -12,7 +12,7 @@ enum { RIVALS_MOST = 512 };
 
 /* ---- how threads wait ---- */
 
-/* OpenMP's own display of what it took from the environment; each start of the program shows it. */
+/* OpenMP's display of its settings, which appears once for each start of the program. */
 static void expect_policy(const char *folder, const char *environment, const char *part) {
     const Ran *ran = program_succeeds(
         folder, "env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose %s train --version",
@@ -31,7 +31,7 @@ static void the_environment_decides_how_threads_wait(void **state) {
     expect_policy(*state, "OMP_WAIT_POLICY=active", "OMP_WAIT_POLICY = 'ACTIVE'");
 }
 
-/* ---- others on the cores ---- */
+/* ---- other programs on the cores ---- */
 
 static pid_t rivals[RIVALS_MOST];
 static int rival_count;
@@ -76,7 +76,9 @@ static void every_report_says_that_cores_were_shared(void **state) {
     expect_text(ran->output, "unknown: others had the cores");
     assert_null(strstr(ran->output, "MFU"));
     rivals_end(state);
-    program_succeeds(*state, "test -z \"$(find . -name peaks.json)\""); // limits measured then are not cached
+    program_succeeds(
+        *state,
+        "test -z \"$(find . -name peaks.json)\""); // limits measured while cores are shared are not cached
     expect_text(program_succeeds(*state, "cat sweep/kernel_analysis_report_bs2_seq32.md")->output, mark);
 }
 

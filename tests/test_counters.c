@@ -1,4 +1,4 @@
-/* The processor's counters: what a report may say of them, whatever this machine has. */
+/* The processor's counters in reports, on any machine. */
 #include "profile/counters.h"
 #include "report/tables.h"
 #include "tests/support/expect.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A descriptor that gives what perf_event_open's do: a count, and of how much time it was counted. */
+/* A descriptor that reads like perf_event_open's: a count, and for how much of the time it was counted. */
 static int planted(uint64_t count, uint64_t enabled, uint64_t running) {
     const uint64_t reading[3] = {count, enabled, running};
     int ends[2];
@@ -39,7 +39,7 @@ static void threads_add_up(void **state) {
     assert_non_null(strstr(counters_note(&c), "virtual"));
 }
 
-/* A loop of a million additions: either counted, or it is said why not. */
+/* A loop of a million additions is either counted, or the report says why not. */
 static void this_machine(void **state) {
     (void)state;
     Counters c = {0};

@@ -147,7 +147,7 @@ static Trace *traced(const CollectorOptions *options, bool ready) {
     expect_ok(collector_end(collector));
     expect_ok(collector_trace(collector, &run, t.ctx.arenas, &trace));
     collector_close(collector);
-    run_steps(&t, 100, 1, NULL); // a graph outlives who recorded it
+    run_steps(&t, 100, 1, NULL); // a graph outlives its recorder
     trainer_close(&t);
     device->close(device);
     assert_int_equal(trace->run.source, SOURCE_CUPTI);
@@ -156,7 +156,7 @@ static Trace *traced(const CollectorOptions *options, bool ready) {
     return trace;
 }
 
-/* ---- what must hold ---- */
+/* ---- checks ---- */
 
 static const char *name_of(const TraceEvent *e) {
     return e->kind == TRACE_OPERATION ? e->operation : e->name;

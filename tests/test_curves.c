@@ -1,6 +1,6 @@
-/* A hundred losses of BERT, of the encoder-decoder and of a Llama, learning, against PyTorch's on the same
- * batches (fixtures/make_curves.py, fixtures/make_llama.py): in fp32 to 1e-5 of each, in the shorter dtypes as near as their unit
- * allows. */
+/* A hundred training losses of BERT, the encoder-decoder and a Llama against PyTorch's on the same batches
+ * (fixtures/make_curves.py, fixtures/make_llama.py): in fp32 within 1e-5 of each, in shorter dtypes within a
+ * bound from their unit roundoff. */
 #include "tests/support/task.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* A token through the decoder against the naive form in double precision, and the naive form against
- * transformer_forward, to the last bit. The bound is measured as in test_model.c: what disturbing the weights
- * by the dtype's unit roundoff does, ALLOWED times. */
+ * transformer_forward, to the last bit. The bound is measured as in test_model.c: ALLOWED times the effect of
+ * disturbing the weights by the dtype's unit roundoff. */
 #include "model/decode.h"
 
 #include "base/memory.h"
@@ -18,18 +18,19 @@ typedef struct {
     bool device_past;
     Activation activation;
     bool norm_after;
-    int64_t source, length; // rows of the encoder's memory, 0: none; of them, those that count, -1: all
+    int64_t source, length; // rows of the encoder's memory, 0: none; valid rows, -1: all
     bool odd;               // no CUDA kernel serves these sizes
     double noise;           // relative, on the weights; fp64 only
     uint64_t seed;
-    const char *preset; // of whose kind the model is; NULL: GPT-2's, or with a source an encoder-decoder's
+    const char *preset; // preset of the model's family; NULL: GPT-2, or with a source the encoder-decoder
     int64_t head_size;  // 0: width / heads
     bool by_model;
 } Case;
 
 #define SWIGLU ACTIVATION_SWIGLU
 
-/* Among them an odd number of parts; memories whose keys are shared out, or of which none can be seen. */
+/* Includes an odd number of parts, and memories whose keys are divided among blocks, or of which none is
+ * visible. */
 static const Case cases[] = {
     {1, 64, 2, 2, 256, 67, 9, 0, 2, false, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0, false},
     {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0, false},
@@ -61,7 +62,9 @@ static const Case cases[] = {
     {2, 160, 2, 2, 200, 50, 12, 5, 3, true, SWIGLU, false, 0, 0, true, 0, 0, "llama-nano", 0, false},
 };
 enum { CASES = sizeof cases / sizeof *cases };
-enum { WIDE = 1024 }; // what only the CUDA kernels divide otherwise; most of the time on the CPU
+enum {
+    WIDE = 1024
+}; // only the CUDA kernels treat these sizes differently; on the CPU they would take most of the time
 
 enum { WEIGHTS, POSITIONS, CACHES, MEMORIES, INPUTS };
 
@@ -102,8 +105,8 @@ static int64_t memory_count(const Case *c) {
     return c->layers * c->source * 2 * kv_of(c);
 }
 
-/* An angle is the product of a position and a frequency, both fp32 in every form: off by so much of itself.
- * */
+/* An angle is the product of a position and a frequency, both fp32 in every form: off by so much of
+ * itself. */
 static const double ANGLE_UNIT = 0x1p-23;
 
 static void disturb_frequencies(Rig *rig, const Case *c, Tensor frequencies) {
@@ -142,7 +145,7 @@ static void get_cache(Rig *rig, const Case *c, Tensor cache, double *values) {
                (size_t)((c->capacity - there) * kv) * sizeof *values);
 }
 
-/* The same by the model. */
+/* The same computed by the model. */
 static void forward(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits) {
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     expect_ok(transformer_forward(ctx, model, &(DeviceBatch){.tokens = token}, cache));
@@ -184,7 +187,7 @@ static void body(Rig *rig, const void *what, double *const *in, double *const *o
         Tensor token = rig_put_ints(rig, "id", shape2(1, 1), &id);
         Tensor logits = rig_blank(rig, "logits", wide_dtype(ctx), shape2(1, c->vocab));
         cache.length_on_device = rig_put_ints(rig, "past", c->device_past ? shape1(1) : (Shape){0}, &past);
-        /* The host's number is the right one where the device's is not looked at. */
+        /* The host's position is correct for forms that do not read the device's. */
         const bool fused = ctx->device->backend == BACKEND_CUDA && rig->variant->form == FORM_FUSED;
         cache.length = c->device_past && fused ? c->capacity - 1 : past;
         if (c->by_model)
@@ -204,7 +207,8 @@ static double *scaled(int64_t count, double scale, double shift, Dtype dtype) {
     return values;
 }
 
-/* In the flat layout of the parameters, so that rows of a matrix have about the length of what they meet. */
+/* Random values in the flat layout of the parameters, scaled so that products keep the size of their
+ * input. */
 static double *weights_of(const Case *c, Dtype dtype) {
     const Config config = config_of(c);
     Parameters p;
@@ -225,10 +229,10 @@ static void make_inputs(const Case *c, Dtype dtype, double **in) {
     in[WEIGHTS] = weights_of(c, dtype);
     in[POSITIONS] = scaled(c->capacity * c->width, 0.5, 0, dtype);
     in[CACHES] = scaled(2 * cache_count(c), 1, 0, dtype);
-    for (int64_t i = 0; i < 2 * cache_count(c); i++) // what is not there yet must not be read
+    for (int64_t i = 0; i < 2 * cache_count(c); i++) // rows that do not exist yet must not be read
         if (i / kv_of(c) % c->capacity >= c->past) in[CACHES][i] = NAN;
     in[MEMORIES] = scaled(memory_count(c), 1, 0, dtype);
-    for (int64_t i = 0; c->length >= 0 && i < memory_count(c); i++) // what does not count
+    for (int64_t i = 0; c->length >= 0 && i < memory_count(c); i++) // invalid rows
         if (i / (2 * kv_of(c)) % c->source >= c->length) in[MEMORIES][i] = 100;
 }
 
@@ -338,8 +342,7 @@ static Decode small_decoder(DecodeLayer *layer) {
                     .token_scale = 1};
 }
 
-/* The same by Llama's rules: gated, rotary, a query head more for each of keys, heads normed, biases
- * empty. */
+/* The same with Llama's structure: gated, rotary, two query heads per key head, head norms, no biases. */
 static Decode small_llama(DecodeLayer *layer) {
     const DecodeAffine norm = {tensor_view(NULL, F32, shape1(8)), {0}};
     const DecodeAffine heads = {tensor_view(NULL, F32, shape1(4)), {0}};
@@ -391,7 +394,7 @@ static void work_is_the_operations(void **state) {
         if (flops != counted_flops(&decoders[i]))
             fail_msg("decoder %zu: %g FLOPs, but its operations %g", i, flops, counted_flops(&decoders[i]));
     }
-    /* For rows that are not requested neither weights are read nor logits written. */
+    /* For logits that are not requested, no weights are read and nothing is written. */
     Decode all = decoders[1];
     all.asked = 0;
     assert_true(decode_work(&all).bytes - decode_work(&decoders[1]).bytes == 3 * (8 + 1) * sizeof(float));

@@ -1,7 +1,8 @@
-/* An activation, and the slope times a gradient, that a layer of 8 bits leaves to the cast of its reader
- * (kernels/linear/linear.h): every byte of it. x is the identity, and all other operands are numbers of e4m3, so that
- * pre is the weight transposed, exactly; the reader's weight is the identity, so that its y is the activation as it was
- * rounded to 8 bits; and dweight is dpre as it was rounded. Forms that do not defer must give the same. */
+/* Activations, and their derivatives times a gradient, that an 8-bit layer defers to the cast of the layer
+ * that reads it (kernels/linear/linear.h), checked byte by byte. x is the identity, and all other operands
+ * are e4m3 numbers, so that pre is exactly the weight transposed. The reader's weight is the identity, so
+ * that its y is the activation rounded to 8 bits, and dweight is the rounded dpre. Forms that do not defer
+ * must give the same. */
 #include "base/float8.h"
 #include "kernels/linear/linear.h"
 #include "tests/support/compare.h"
@@ -19,7 +20,7 @@ static const Pair pairs[] = {
 };
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 
-/* Numbers of e4m3 over 16. Of the activation the largest are clipped at 448/128, of its gradient nothing is. */
+/* e4m3 numbers divided by 16. The largest activations are clipped at 448/128; gradients are not clipped. */
 enum { WEIGHT_SCALE = 16, ACTIVATION_SCALE = 128, GRADIENT_SCALE = 8 };
 
 enum { X, WEIGHT, BIAS, READER, DY, SCALES, READER_SCALES, SEEN, DWEIGHT, INPUTS };
@@ -103,7 +104,8 @@ static double *numbers_of_e4m3(int64_t count, double scale) {
     return x;
 }
 
-/* The size of what a form may round before it rounds to 8 bits: that of the factors. Slopes are below 1.13. */
+/* The magnitude that a form may round before it rounds to 8 bits, which is that of the factors. Slopes are
+ * below 1.13. */
 static double size_of(const Pair *p, double *const *in, int64_t row, int64_t output, bool gradient) {
     const double *weight = in[WEIGHT];
     const int64_t H = p->hidden, column = output % H;
@@ -114,7 +116,8 @@ static double size_of(const Pair *p, double *const *in, int64_t row, int64_t out
     return gradient ? dy * other : own * other;
 }
 
-/* Whether `got` is what `exact` may become: a number of e4m3 over `scale`, the nearest to one within `error`. */
+/* Whether `got` is a valid result for `exact`: the e4m3 number, divided by `scale`, nearest to some value
+ * within `error` of it. */
 static void expect_rounded(double got, double exact, double error, double scale, const char *name) {
     const double most = 448 / scale, clipped = fmax(fmin(exact, most), -most);
     const double magnitude = (fabs(clipped) + error) * scale;
@@ -125,7 +128,8 @@ static void expect_rounded(double got, double exact, double error, double scale,
         fail_msg("%s: %.9g became %.9g, further than %g + %g", name, exact, got, half / scale, error);
 }
 
-/* Up to four roundings of what is stored; and the hardware's tanh, right to 2^-11, which bf16's epilogues may take. */
+/* Up to four roundings of stored values, and the hardware's tanh, accurate to 2^-11, which bf16 epilogues may
+ * use. */
 static double error_of(const Variant *variant, double exact, double size) {
     const Units u = units_of(variant);
     return 4 * u.storage * fabs(exact) + (variant->dtype == BF16 ? 0x1p-9 : 0x1p-18) * size;

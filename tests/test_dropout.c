@@ -1,5 +1,5 @@
-/* dropout: every form draws the masks of the specification, bit for bit; their share; that they differ by
- * seed, draw, instance and row; attention with dropout against the specification. */
+/* dropout: every form draws the specification's masks, bit for bit; the share of kept elements; masks differ
+ * by seed, draw, instance and row; attention with dropout against the specification. */
 #include "kernels/dropout/dropout.h"
 #include "kernels/dropout/mask.h"
 #include "tests/support/attention.h"
@@ -71,7 +71,7 @@ static double kept_share(const Case *c) {
     return (double)kept / (double)(c->rows * c->width);
 }
 
-/* Within five standard deviations of a binomial's mean. */
+/* Within five standard deviations of the binomial mean. */
 static void the_share_is_the_rates(void **state) {
     (void)state;
     for (int i = 1; i < 10; i++) {
@@ -101,8 +101,8 @@ static void every_key_has_its_own_mask(void **state) {
     }
 }
 
-/* Every term of y and of the gradients is at most `factor` times what it is without dropout, and two factors
- * meet at most: so do the bounds. */
+/* Every term of y and of the gradients is at most factor^2 times its value without dropout, and so are the
+ * bounds. */
 static void check_attention(const Variant *variant, const AttentionCase *c) {
     AttentionBatch batch;
     double *in[ATTENTION_INPUTS], *got[ATTENTION_OUTPUTS], *want[ATTENTION_OUTPUTS],
@@ -132,7 +132,7 @@ static void attention_drops_probabilities(void **state) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_attention(variant, &sizes[i]);
 }
 
-/* Tiles enough to fill a GPU: then the tensor cores' kernels take twice as many rows at once. */
+/* Enough tiles to fill a GPU, so that the tensor-core kernels process twice as many rows at once. */
 static void attention_drops_in_large_tiles(void **state) {
     static const AttentionCase sizes[] = {{12, 130, 130, 18, 18, 8, true, false, true, 0},
                                           {12, 131, 140, 18, 18, 40, false, true, false, 0},

@@ -9,7 +9,7 @@ typedef struct {
     int64_t kinds;                                              // of segments; 0: none
     double scale;                                               // 0 stands for 1
     bool fixed;                                                 // positions without a gradient
-    bool one_kind;                                              // no segments: all are of kind 0
+    bool one_kind;                                              // no segment ids: all 0
 } Case;
 
 enum { TOKEN, POSITION, SEGMENT, DY, DTOKEN, DPOSITION, DSEGMENT, INPUTS };
@@ -116,7 +116,7 @@ static void make_outputs(const Case *c, double **out) {
 }
 
 /* Forward: one addition and one store. Backward: a sum of at most as many terms as there are tokens. A row
- * that no token names has no error. */
+ * that no token selects has no error. */
 static void model(const Batch *batch, Units u, double *const *in, double **want, double **bound) {
     const Case *c = &batch->size;
     const int64_t tokens = c->batch * c->columns, width = c->width;
@@ -187,7 +187,7 @@ static void form_follows_the_specification(void **state) {
     follow(test_variant(state, OP_EMBED), false);
 }
 
-/* All columns of a batch name one token: the longest chain of sums, where float atomics would show. */
+/* All positions have the same token: the longest chain of sums, in which float atomics would be visible. */
 static void one_token_repeated(void **state) {
     const Variant *variant = test_variant(state, OP_EMBED);
     const Case c = {8, 257, 5, 40, .positions = 257};

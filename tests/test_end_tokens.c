@@ -1,4 +1,4 @@
-/* data/end_tokens: what a folder says of a text's end, and text that ends there. */
+/* data/end_tokens: a folder's end tokens, and generation that ends at them. */
 #include "tasks/text/stream_text.h"
 #include "base/files.h"
 #include "base/memory.h"
@@ -27,7 +27,7 @@ static Status read_files(const char *folder, const char *generation, const char 
 static void one_or_several_are_read(void **state) {
     const char *folder = *state;
     EndTokens ends;
-    expect_ok(end_tokens_read(folder, &ends)); // neither file is there
+    expect_ok(end_tokens_read(folder, &ends)); // neither file exists
     assert_int_equal(ends.count, 0);
     expect_ok(read_files(folder, "{\"eos_token_id\": 7}", "{\"eos_token_id\": 9}", &ends));
     assert_true(ends.count == 1 && ends.ids[0] == 7);
@@ -127,7 +127,7 @@ static Status ignore(void *context, const void *bytes, int64_t count) {
     return OK;
 }
 
-/* Bytes that a model of random weights writes, after a first one. */
+/* The bytes that a model with random weights generates after a first one. */
 static TextStats write_text(const EndTokens *ends, int32_t tokens[1 + TOKENS]) {
     Inference in;
     Config config;

@@ -1,4 +1,4 @@
-/* Runs that are asked to end, or whose files fail: each is saved if possible, and reports why. */
+/* Runs that a signal ends, or whose files fail: each is saved if possible, and reports why it ended. */
 #include "tests/support/program.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* They end at any step: a learning rate that does not depend on how many there will be. */
+/* A learning rate that does not depend on the number of steps, because these runs end at any step. */
 #define QUICK   TINY " --val-every=0 --sample-every=0 "
 #define ENDLESS QUICK "--lr=1e-2 --schedule=constant --warmup=0 --steps=1000000 "
 
@@ -46,7 +46,7 @@ static void test_nohup(void **state) {
     assert_int_equal(program_end(folder, program)->code, 0);
 }
 
-/* "| head -1": the reader has ended. */
+/* "| head -1": the reader ends early. */
 static void test_nobody_reads(void **state) {
     const char *folder = *state;
     const Ran *ran = program_succeeds(folder, "{ train " ENDLESS
@@ -57,7 +57,7 @@ static void test_nobody_reads(void **state) {
     expect_checkpoint(folder, "unread");
 }
 
-/* Closed from the beginning: what is printed must not go into the next file that is opened. */
+/* Standard output is closed from the start: output must not go into the next file that is opened. */
 static void test_closed_output(void **state) {
     const char *folder = *state;
     program_refuses(folder, ERROR_FILE, "cannot write to standard output",
@@ -68,7 +68,7 @@ static void test_closed_output(void **state) {
     program_succeeds(folder, RESUME " --out=closed --steps=3 -q <&- >&-");
 }
 
-/* A file that may not become longer, here the log. */
+/* A file size limit, reached by the log. */
 static void test_limited_log(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "yes '{}' | head -c 2037000 >limited.jsonl");
@@ -81,7 +81,7 @@ static void test_limited_log(void **state) {
     expect_checkpoint(folder, "limited");
 }
 
-/* The same of the curves: the event that was to be logged with them is not in the way of the save. */
+/* The same for the curves: the pending log event does not prevent the save. */
 static void test_limited_curves(void **state) {
     const char *folder = *state;
     program_refuses(folder, ERROR_FILE, "cannot write curves/",
@@ -107,7 +107,7 @@ static void test_removed_out(void **state) {
     expect_out_anew(*state, "rm -r gone");
 }
 
-/* A mapped file that becomes shorter is no crash, and what was saved is whole. */
+/* A mapped file that becomes shorter ends the run with an error, and saved files are intact. */
 static void test_shortened_data(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " QUICK "--steps=1 --out=shards -q && "
@@ -129,7 +129,8 @@ static void test_nothing_saved(void **state) {
     expect_text(ran->output, "nothing will be saved without --out=FOLDER\n");
 }
 
-/* Half-written files of a killed run go when the next takes the folder; others with such names do not. */
+/* Half-written files of a killed run are removed when the next run locks the folder; other files with such
+ * names are not. */
 static void test_leftovers(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " QUICK "--steps=1 --out=left -q");
@@ -142,7 +143,7 @@ static void test_leftovers(void **state) {
     assert_string_equal(ran->output, "./note.tmp.\n./note.tmp.1\n./note.tmp.1.x\n./note.tmp.x.1\n");
 }
 
-/* More threads than can be, or than OpenMP may start. */
+/* More threads than the system or OpenMP can start. */
 static void test_threads(void **state) {
     const char *folder = *state;
     program_refuses(folder, ERROR_USAGE, "OMP_NUM_THREADS=100000: at most 4096 threads can be used",

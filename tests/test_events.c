@@ -67,7 +67,7 @@ static void test_structure(void **state) {
     json_writer_free(&w);
 }
 
-/* Any bytes make valid JSON; those that are UTF-8 come back as they were. */
+/* Any bytes make valid JSON; valid UTF-8 is restored unchanged. */
 static void test_strings(void **state) {
     (void)state;
     const struct {
@@ -205,7 +205,7 @@ static void test_failures(void **state) {
 
 /* ---- progress ---- */
 
-/* A terminal of 60 columns: what is written to `stream` can be read from `master`. */
+/* A terminal of 60 columns: output of `stream` can be read from `master`. */
 static FILE *open_terminal(int *master) {
     char path[64];
     *master = terminal_open(60, path);
@@ -254,7 +254,7 @@ static void test_bar(void **state) {
     progress_line(progress, "%s", "");
     read_terminal(master, text, sizeof text);
     assert_string_equal(text, "\r\033[K\n");
-    progress_step(progress, 200, 1.5); /* the last is drawn however early */
+    progress_step(progress, 200, 1.5); /* the last step is always drawn */
     progress_close(progress);
     read_terminal(master, text, sizeof text);
     assert_non_null(strstr(text, "100% [=================================] 200/200  0:00 left\r\033[K"));
@@ -299,7 +299,7 @@ static void test_plain(void **state) {
     progress_close(NULL);
 }
 
-/* The median of the latest steps: neither the slow first one nor what was long ago counts. */
+/* The median of the latest steps: neither the slow first step nor old ones count. */
 static void test_time_left(void **state) {
     (void)state;
     Progress *progress;

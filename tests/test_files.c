@@ -93,7 +93,7 @@ static void writes_atomically(void **state) {
     file_writer_abandon(NULL);
 }
 
-/* More than one piece of what gzip_write hands to zlib at a time, and not a whole number of them. */
+/* More than one of the pieces in which gzip_write calls zlib, and not a multiple. */
 static void compresses_by_name(void **state) {
     enum { BYTES = 700001 };
     unsigned char *data = memory_allocate(BYTES), *back = memory_allocate(BYTES);
@@ -121,7 +121,7 @@ static void compresses_by_name(void **state) {
     memory_free(back);
 }
 
-/* Nothing takes a device's or a pipe's place: as root, a file would. */
+/* A device or a pipe is never replaced by a file, even as root. */
 static void writes_into_devices(void **state) {
     const char *fifo = inside(*state, "out");
     struct stat about;
@@ -187,7 +187,7 @@ static void joins_and_takes_paths_apart(void **state) {
     assert_false(path_ends_with("in", ".bin"));
 }
 
-/* Only what does not exist is absent. */
+/* Only a file that does not exist is PATH_ABSENT. */
 static void tells_what_is_there(void **state) {
     PathKind kind;
     write_text_file(inside(*state, "file"), "");
@@ -279,7 +279,7 @@ static void publishing_survives_kill(void **state) {
     char *target = strdup(inside(*state, "target"));
     int last = 0;
     for (int round = 0; round < 20; round++) {
-        int done[2]; /* the child's word that it has published once */
+        int done[2]; /* the child reports its first publication */
         assert_int_equal(pipe(done), 0);
         pid_t child = fork();
         if (child == 0)
@@ -332,7 +332,7 @@ static void a_pipe_is_read(void **state) {
     waitpid(child, NULL, 0);
 }
 
-/* A stranger's link to what is never at its end. */
+/* An untrusted link to a pipe that never ends. */
 static void a_link_to_a_device_or_a_pipe_is_refused(void **state) {
     const char *path = inside(*state, "link");
     char *text, end[40];
@@ -344,11 +344,11 @@ static void a_link_to_a_device_or_a_pipe_is_refused(void **state) {
     snprintf(end, sizeof end, "/proc/self/fd/%d", ends[0]);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(end, path), 0);
-    alarm(10); // else it would wait for the end that is open here
+    alarm(10); // else reading would block, because the write end is open here
     expect_error(file_read(path, 100, &text, &length), ERROR_FILE, "a link to one");
     alarm(0);
     close(ends[1]);
-    expect_ok(file_read(end, 100, &text, &length)); // as the user names it
+    expect_ok(file_read(end, 100, &text, &length)); // named by the user, it is read
     memory_free(text);
     close(ends[0]);
 }

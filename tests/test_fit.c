@@ -1,4 +1,4 @@
-/* What a training run gives up to fit into memory: run/fit.h. */
+/* Recomputation that makes a training run fit in memory (run/fit.h). */
 #include "run/fit.h"
 #include "tests/support/rig.h"
 #include "tests/support/model.h"
@@ -7,7 +7,7 @@
 
 enum { BATCH = 2, SEQ = 32, STEPS = 3 };
 
-static size_t left; // what the device says that it has
+static size_t left; // the memory that the device reports
 
 static Status available(Device *device, size_t *bytes) {
     (void)device;
@@ -64,7 +64,8 @@ static void losses(Trainer *t, double values[STEPS]) {
     }
 }
 
-/* Every level needs less than the one before, fits where just its bytes are left, and trains alike. */
+/* Every level needs less than the previous one, fits if exactly its bytes are free, and trains to the same
+ * bits. */
 static void auto_takes_the_least_that_fits(void **state) {
     (void)state;
     Device *device = test_device(BACKEND_CPU);
@@ -105,7 +106,7 @@ static void what_never_fits_recomputes_all_and_is_refused(void **state) {
     close_fixture(&f);
 }
 
-/* The first way that fits ends the list; trainer and plan stay as they were. */
+/* The list ends with the first alternative that fits; trainer and plan are unchanged. */
 static void advice_has_numbers(void **state) {
     (void)state;
     Fixture f;

@@ -1,12 +1,11 @@
-/* gather: rows by place, zeros where the place is -1; the backward pass puts each row back, zeros
- * elsewhere. */
+/* gather: rows by index, zeros for index -1; the backward pass writes each row back, and zeros elsewhere. */
 #include "kernels/gather/gather.h"
 #include "tests/support/compare.h"
 
 #include <string.h>
 
 typedef struct {
-    int64_t rows, width, places, skipped; // of `skipped` places from each, one is -1; 0: none
+    int64_t rows, width, places, skipped; // one index in `skipped` is -1; 0: none
 } Case;
 
 static const Case cases[] = {{1, 1, 1, 0},    {5, 3, 2, 0},     {7, 8, 7, 2},
@@ -35,7 +34,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     rig_get(rig, b.dx, out[1]);
 }
 
-/* Places that are all different: every third row or so, from the last to the first. */
+/* Distinct indices: about every third row, from the last to the first. */
 static const int32_t *make_places(const Case *c) {
     int32_t *places = integers(c->places, 1);
     for (int64_t m = 0; m < c->places; m++) {

@@ -1,4 +1,4 @@
-/* The product, which has no form of its own: once for each kind of number that a backend multiplies. */
+/* The matrix product, for each dtype that a backend multiplies. */
 #include "tests/support/compare.h"
 
 #include "kernels/gemm/gemm.h"
@@ -62,7 +62,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     const Shape b_shape = shape3(c->batch, rows_b(c), stride_b(c));
     const Shape c_shape = shape3(c->batch, c->m, stride_c(c));
     Tensor a = rig_put(rig, "a", dtype, a_shape, in[0]), b = rig_put(rig, "b", dtype, b_shape, in[1]);
-    /* beta = 0 must not read c, which is poison then. */
+    /* With beta = 0 c is poisoned, and must not be read. */
     Tensor product = c->beta != 0 || c->gap ? rig_put(rig, "c", problem->output, c_shape, in[2])
                                             : rig_blank(rig, "c", problem->output, c_shape);
     Gemm g = {.a = a.data,
@@ -89,7 +89,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     rig_get(rig, product, out[0]);
 }
 
-/* One element by the definition; gaps are unchanged. */
+/* Checks one element against the definition; gaps must be unchanged. */
 static double element(const Case *c, double *const *in, int64_t batch, int64_t i, int64_t j, double *size) {
     double sum = 0;
     *size = 0;

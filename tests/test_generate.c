@@ -1,6 +1,6 @@
-/* Generation and training as the programs run them: with and without a cache, past the end of the context,
- * drawn on the host and on the device, launch by launch and as graphs. What must not change anything is
- * compared bit by bit. */
+/* Generation and training as the programs run them: with and without a cache, beyond the end of the context,
+ * sampled on the host and on the device, kernel by kernel and as graphs. Alternatives that must give equal
+ * results are compared bit by bit. */
 #include "base/random.h"
 #include "kernels/sample/sample.h"
 #include "run/inference.h"
@@ -72,7 +72,7 @@ static void generate(const Setup *setup, bool cached, SamplerOptions options, in
     in.use = INFERENCE_GENERATE;
     expect_ok(inference_start(&in, &session, false, 11));
     expect_ok(sampler_open(config.vocab, &options, &sampler));
-    for (int run = 0; run < 2; run++) { // starting anew forgets everything
+    for (int run = 0; run < 2; run++) { // a new start discards everything
         int32_t again[TOKENS];
         expect_ok(generator_start(&in.generator, prompt, PROMPT));
         for (int i = 0; i < TOKENS; i++)
@@ -95,7 +95,7 @@ static void expect_same_text(const Setup *a, bool a_cached, const Setup *b, bool
     assert_memory_equal(first, second, sizeof first);
 }
 
-/* Three windows of the context: what slides out of it is forgotten with and without a cache. */
+/* Three windows of the context: tokens that leave it have no effect, with and without a cache. */
 static void test_cache(void **state) {
     (void)state;
     expect_same_text(&cpu_naive, true, &cpu_naive, false, greedy);
@@ -131,7 +131,7 @@ static void draw_tokens(Inference *in, int count, int32_t *tokens) {
     sampler_close(sampler);
 }
 
-/* If the current window is read anew, the same tokens follow. */
+/* If the current window is read again, the same tokens follow. */
 static void expect_same_follow(Inference *in, Inference *fresh, int64_t length) {
     enum { FOLLOW = 4 };
     int32_t tokens[FOLLOW], expected[FOLLOW];
@@ -159,7 +159,7 @@ static void expect_turns(const Setup *setup) {
     expect_same_follow(&in, &fresh, 11);
     assert_int_equal(g->draws, 7);
     generator_forget(g, 2, 6);
-    assert_int_equal(g->cache.length, 2); /* what stands before the gap is not read again */
+    assert_int_equal(g->cache.length, 2); /* tokens before the gap are not read again */
     assert_memory_equal(g->history, prompt, 2 * sizeof *prompt);
     expect_same_follow(&in, &fresh, 9);
     expect_error(generator_append(g, tokens, 8), ERROR_INTERNAL, "8 tokens do not fit");
@@ -167,7 +167,7 @@ static void expect_turns(const Setup *setup) {
     assert_int_equal(g->cache.length, 12);
     expect_ok(generator_append(g, more, 1));
     expect_same_follow(&in, &fresh, 13);
-    draw_tokens(&in, 4, tokens); /* over the end: the later half stays */
+    draw_tokens(&in, 4, tokens); /* beyond the end: the later half is kept */
     assert_int_equal(g->length, WINDOW / 2 + 1);
     inference_close(&fresh);
     inference_close(&in);
@@ -186,7 +186,7 @@ static void test_turns_cuda(void **state) {
     expect_turns(&graph);
 }
 
-/* A prompt that is read in parts. */
+/* A prompt read in parts. */
 static void test_long_prompt(void **state) {
     (void)state;
     enum { LONG = PREFILL + 100 };
@@ -288,7 +288,7 @@ static int32_t draw(Drawing *d, SampleRule rule, const float *logits, int64_t vo
     return *d->told;
 }
 
-/* Logits that are spread, and such that many are equal. */
+/* Widely spread logits, and logits many of which are equal. */
 static void fill_logits(float *logits, int64_t vocab, uint64_t stream, bool coarse) {
     random_normals(5, stream, 0, 2, logits, vocab);
     for (int64_t i = 0; coarse && i < vocab; i++) logits[i] = roundf(4 * logits[i]) / 4;

@@ -1,5 +1,5 @@
-/* groups: codes against their definition; linear layers whose weights are integers by groups; the programs
- * with them. */
+/* groups: codes against their definition; linear layers with quantized weights; the programs with
+ * --weights. */
 #include "base/groups.h"
 #include "base/bfloat16.h"
 #include "kernels/linear/linear.h"
@@ -53,8 +53,8 @@ static void int8_is_the_nearest(void **state) {
     }
 }
 
-/* No worse than the scale that maps the extreme to -8: errors are at most half a step, except for values
- * clipped at 7. */
+/* At least as good as the scale that maps the extreme to -8: errors are at most half a step, except for
+ * values clipped at 7. */
 static void int4_errs_little(void **state) {
     static float x[COUNT], y[COUNT];
     static Packed p;
@@ -95,8 +95,8 @@ typedef struct {
     Dtype dtype; // of the weight
 } Layer;
 
-/* Few rows and many; depths of fewer and of more groups than are multiplied at a time; outputs that are not
- * in blocks. */
+/* Few and many rows; depths of fewer and more groups than are multiplied at a time; numbers of outputs that
+ * are not multiples of a block. */
 static const Layer layers[] = {
     {1, 32, 1, false, I8},   {1, 576, 100, false, I8}, {4, 2112, 33, false, I8}, {3, 96, 64, true, I8},
     {9, 128, 40, false, I8}, {1, 32, 1, false, I4},    {1, 576, 100, false, I4}, {4, 2112, 33, false, I4},
@@ -129,9 +129,8 @@ static void run_layer(Rig *rig, const void *what, double *const *in, double *con
     rig_get(rig, f.y, out[0]);
 }
 
-/* A product, and how far off it may be. Exactly one rounding comes before the sums: of x to 8 bits, at most
- * half a step of each group, or of the weight to the dtype. The sums then round each of their terms at most
- * `in` times in fp32. */
+/* A product and its error bound. One rounding precedes the sums: x to 8 bits, with at most half a step of
+ * each group, or the weight to the dtype. The sums then round each term at most `in` times in fp32. */
 typedef struct {
     double value, bound;
 } Product;
@@ -245,8 +244,8 @@ static double loss_of(const char *folder, const char *options) {
     return strtod(at + strlen("mean loss "), NULL);
 }
 
-/* A weight is off by 1/254 of its group's largest at most, or by 1/14: the loss of a small model hardly
- * moves. */
+/* A weight's error is at most 1/254 (8 bits) or 1/14 (4 bits) of its group's largest: the loss of a small
+ * model hardly changes. */
 static void a_folder_is_packed_at_load(void **state) {
     program_succeeds(*state, "train " TINY " --steps=20 --out=tiny");
     const double loss = loss_of(*state, ""), int8 = loss_of(*state, "--weights=int8");

@@ -1,5 +1,5 @@
-/* tasks/pictures/images: what a stranger's picture may cost. Files that are small and decode into much, in
- * every format: memory and time are at most a multiple of the picture's pixels. */
+/* tasks/pictures/images: the cost of untrusted pictures. Small files with large contents, in every format:
+ * memory and time are bounded by a multiple of the picture's pixels. */
 #define _GNU_SOURCE
 #include "base/memory.h"
 #include "tasks/pictures/images/decode.h"
@@ -17,7 +17,7 @@
 enum { SIDE = 1200, PIXELS = SIDE * SIDE };
 enum { BESIDES = 4 << 20 };                   // bytes of any picture
 static const double MOST_US = 1;              // of a core's time, a pixel
-__attribute__((weak)) void __asan_init(void); // which keeps what was freed
+__attribute__((weak)) void __asan_init(void); // which keeps freed memory
 
 typedef struct {
     uint8_t *bytes;
@@ -113,7 +113,7 @@ static void flush_bits(Bits *b) {
     while (b->count) put_bits(b, 1, 1);
 }
 
-/* A table of one code: a zero, which stands for `value`. */
+/* A Huffman table with a single code, 0, for `value`. */
 static void put_table(File *f, int number, int value) {
     char table[18] = {0};
     table[0] = (char)number;
@@ -122,7 +122,7 @@ static void put_table(File *f, int number, int value) {
     put_segment(f, 0xC4, table, sizeof table);
 }
 
-/* Grey and progressive: a scan of the means, then scans of everything else, in which nothing is said of any
+/* Grey and progressive: a scan of the DC coefficients, then scans of the others that encode nothing for any
  * block. */
 static File jpeg(int64_t side, int scans) {
     enum { RUN = 32767, RUN_BITS = 14, END_OF_RUN = RUN_BITS << 4 };
@@ -185,9 +185,9 @@ static File pnm(int64_t side, int kind, int largest) {
     return f;
 }
 
-/* ---- what they cost ---- */
+/* ---- costs ---- */
 
-/* A process of its own decodes it: its whole memory and time. */
+/* Decodes it in its own process, to measure memory and time. */
 static struct rusage decode(const File *f, int64_t side) {
     struct rusage used;
     int how;
@@ -211,7 +211,7 @@ static double microseconds(const struct rusage *used) {
            (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec);
 }
 
-/* Bytes that are resident, without those that were freed: a process that is forked begins with them. */
+/* Resident bytes after returning freed memory to the system: a forked process starts with these. */
 static double resident(void) {
     long pages = 0;
     (void)malloc_trim(0);
@@ -255,7 +255,7 @@ static void no_format_is_dear(void **state) {
     expect_cheap("PNM, colours, 16 bits", pnm(SIDE, 6, 65535));
 }
 
-/* A larger one may have fewer scans: all of them together go over 2^30 pixels at most. */
+/* A larger picture may have fewer scans: all scans together cover at most 2^30 pixels. */
 static void scans_are_bounded_by_pixels(void **state) {
     static const struct {
         int side, scans;

@@ -1,4 +1,4 @@
-/* tasks/pictures/images: where pictures come from. */
+/* tasks/pictures/images: sources of pictures. */
 #include "base/directories.h"
 #include "base/gzip.h"
 #include "base/memory.h"
@@ -59,7 +59,7 @@ static void lists_class_folders(void **state) {
     expect_ok(directory_list(cache, &kept));
     assert_int_equal(kept.count, 1);
     path_list_free(&kept);
-    usleep(20000);              /* a folder's time goes by the clock's ticks */
+    usleep(20000);              /* a folder's mtime has the resolution of the clock's ticks */
     write_dot(root, "b/z.png"); /* the cached list is outdated */
     source = open_source(root, IMAGES_TRAIN, cache);
     assert_int_equal(images_count(source), 5);
@@ -134,7 +134,7 @@ static void finds_files(void **state) {
     expect_error(images_open_files(inside(*state, "none.jpg"), &source), ERROR_FILE, "none.jpg");
 }
 
-/* Folders 0 to 28, each with two links to the next: there are 2^28 ways to the last. And one leads back. */
+/* Folders 0 to 28, each with two links to the next, give 2^28 paths to the last. Another link leads back. */
 static void links_are_walked_once(void **state) {
     enum { LEVELS = 28 };
     ImageSource *source;
@@ -160,7 +160,7 @@ static void links_are_walked_once(void **state) {
     source = open_source(inside(*state, "data"), IMAGES_TRAIN, NULL);
     assert_int_equal(images_count(source), 1);
     images_close(source);
-    /* Two classes of the same pictures. */
+    /* Two classes with the same pictures. */
     assert_int_equal(symlink("one", inside(*state, "data/two")), 0);
     expect_error(images_open(inside(*state, "data"), IMAGES_TRAIN, NULL, &source), ERROR_FORMAT,
                  "two: a link leads from this class");
@@ -168,7 +168,7 @@ static void links_are_walked_once(void **state) {
 
 enum { IDX = 3, SIDE = 4 };
 
-/* IDX pictures and classes, `count` of which the header speaks. */
+/* IDX pictures and classes, with `count` in the header. */
 static void write_idx(const char *folder, const char *part, const char *ending, int count, int labels) {
     uint8_t pictures[16 + IDX * SIDE * SIDE] = {0, 0, 8, 3,    0, 0, 0, (uint8_t)count,
                                                 0, 0, 0, SIDE, 0, 0, 0, SIDE};
@@ -278,7 +278,7 @@ static void measures_pictures(void **state) {
         squares += value * value;
     }
     expect_ok(images_measure(source, &p));
-    assert_float_equal(p.mean[0], sum / count, 5e-5); /* of its four digits */
+    assert_float_equal(p.mean[0], sum / count, 5e-5); /* to four digits */
     assert_float_equal(p.deviation[0], sqrt(squares / count - sum / count * (sum / count)), 5e-5);
     images_close(source);
 }

@@ -1,5 +1,4 @@
-/* tasks/pictures/images: what is decoded and how it is scaled, against Pillow and transformers
- * (make_images.py). */
+/* tasks/pictures/images: decoding and scaling against Pillow and transformers (make_images.py). */
 #define _GNU_SOURCE
 #include "base/files.h"
 #include "base/memory.h"
@@ -54,8 +53,8 @@ static void compare_processed(const Safetensors *file, const char *name, const I
     }
 }
 
-/* Colours come out as they are, grey within the rounding of its weights; but a JPEG's grey is what the file
- * holds, which Pillow computes back from colours that were cut off at 0 and 255. */
+/* Colours are exact, grey is within the rounding of its weights; but a JPEG's grey is the file's own, while
+ * Pillow recomputes it from colours clipped to 0 and 255. */
 static void compare_picture(const Safetensors *file, const char *path, const char *name) {
     bool jpeg = strstr(name, ".jp");
     char key[100];
@@ -123,7 +122,7 @@ static void inks_are_pillows(void **state) {
     }
 }
 
-/* Two axes in the order of Pillow 13, with its values: other orders are up to 11 and 14 away. */
+/* The order of the axes is Pillow 13's, with its values: other orders differ by up to 11 and 14. */
 static void axes_are_scaled_in_pillows_order(void **state) {
     static const struct {
         int height, width, to_height, to_width;
@@ -169,7 +168,7 @@ static void refuses_damaged_files(void **state) {
     }
 }
 
-/* A file that ends anywhere is an error, and never a picture. */
+/* A file truncated anywhere is an error. */
 static void refuses_every_beginning(void **state) {
     static const char *const names[] = {"first/plain.jpg", "first/colours.png", "second/colours.bmp",
                                         "first/colours.ppm", "first/progressive.jpeg"};
@@ -181,7 +180,8 @@ static void refuses_every_beginning(void **state) {
         snprintf(path, sizeof path, FOLDER "/classes/%s", names[i]);
         expect_ok(file_read(path, 1 << 20, &bytes, &length));
         for (int64_t cut = 0; cut < length; cut += 1 + length / 200) {
-            char *beginning = memory_text_slice(bytes, (size_t)cut); // so that a sanitizer sees its end
+            char *beginning = memory_text_slice(
+                bytes, (size_t)cut); // exact size, so that a sanitizer detects reads beyond it
             expect_error(image_decode((uint8_t *)beginning, cut, "x.jpg", 3, &image), ERROR_FORMAT, "x.jpg");
             memory_free(beginning);
         }
@@ -189,8 +189,8 @@ static void refuses_every_beginning(void **state) {
     }
 }
 
-/* 3 x 1 pixels of the numbers 0, 1 (or 200), 0. A colour that the palette lacks is black, as for Pillow: it
- * was whatever the stack held. The third has a header of 12 bytes, and all its colours. */
+/* 3 x 1 pixels with the palette indices 0, 1 (or 200), 0. A colour missing from the palette is black, as in
+ * Pillow, not uninitialized memory. The third file has a header of 12 bytes and a full palette. */
 static void every_colour_has_a_value(void **state) {
     static const char png[] =
         "\x89\x50\x4E\x47\x0D\x0A\x1A\x0A\x00\x00\x00\x0D\x49\x48\x44\x52\x00\x00\x00\x03"
@@ -224,14 +224,14 @@ static void every_colour_has_a_value(void **state) {
     }
 }
 
-/* Bytes that are taken from malloc, in small pieces and large. */
+/* Bytes allocated by malloc, in small and large blocks. */
 static size_t allocated(void) {
     const struct mallinfo2 now = mallinfo2();
     return now.uordblks + now.hblkhd;
 }
 
-/* Damages what the walk over a file's parts does not look at: a JPEG's codes, a BMP's kind of compression, a PNG's
- * compressed bytes, with a checksum that fits. */
+/* Damages parts that the inspection does not read: a JPEG's codes, a BMP's compression type, a PNG's
+ * compressed bytes with a matching checksum. */
 static void spoil(uint8_t *bytes, int64_t length) {
     if (*bytes == 0xFF) {
         for (int64_t at = length / 2; at < length / 2 + 16; at += 2) memcpy(bytes + at, "\xFF", 2);
@@ -246,7 +246,7 @@ static void spoil(uint8_t *bytes, int64_t length) {
     }
 }
 
-/* Files that are whole, which the decoder refuses once it has memory for pixels or for the palette. */
+/* Complete files that the decoder refuses after it has allocated pixels or the palette. */
 static void refused_pictures_leave_no_memory(void **state) {
     enum { TIMES = 100 };
     static const char *const names[] = {"plain.jpg", "palette.png", "palette.bmp"};
@@ -262,7 +262,7 @@ static void refused_pictures_leave_no_memory(void **state) {
         for (int time = 0; time <= TIMES; time++) {
             expect_error(image_decode((uint8_t *)bytes, length, "x", 3, &image), ERROR_FORMAT, "x: damaged");
             assert_null(image.pixels);
-            if (time == 0) before = allocated(); // what is allocated once
+            if (time == 0) before = allocated(); // allocated once
         }
         assert_true(allocated() < before + TIMES * 64); // bytes: the smallest picture has more
         memory_free(bytes);

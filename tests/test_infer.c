@@ -1,4 +1,4 @@
-/* The program infer as its users see it: the profile of a forward pass, text, losses, logits. */
+/* The program infer from the user's side: the profile of a forward pass, text, losses, logits. */
 #include "tests/support/program.h"
 
 #include "data/safetensors.h"
@@ -11,7 +11,8 @@
 
 #define MODEL "--model=runs/step-00000200 --device=cpu --dtype=fp32 "
 
-/* A model that has learned some of the words: one that looks back, and would notice what a cache has lost. */
+/* A model trained on some of the words, so that its output depends on earlier tokens and an incomplete cache
+ * would show. */
 static int setup(void **state) {
     if (program_setup(state) != 0) return -1;
     program_succeeds(*state, "train " TINY
@@ -41,7 +42,7 @@ static void test_profile(void **state) {
     json_t *root = json_load_file(inside(*state, "profile.json"), 0, NULL), *row;
     const json_t *profiles = json_object_get(root, "profiles"), *profile = json_array_get(profiles, 0);
     assert_int_equal(json_array_size(profiles), 1);
-    assert_true(number(root, "peak_flops") >= 0); // 0 where others had the cores
+    assert_true(number(root, "peak_flops") >= 0); // 0 if other programs used the cores
     static const char *const numbers[] = {"ms", "ms_low", "ms_high", "tokens_per_s", "flops", "least_bytes"};
     for (int i = 0; i < 6; i++) assert_true(number(profile, numbers[i]) > 0);
     assert_int_equal(number(profile, "batch"), 2);
@@ -60,7 +61,7 @@ static void test_run_folder(void **state) {
     assert_string_equal(step->output, run->output);
 }
 
-/* A folder's name may be a stranger's, and is printed as a terminal may show it. */
+/* A folder's name may be untrusted, and is printed without control characters. */
 static void test_tamed_names(void **state) {
     program_succeeds(*state, "ln -s runs 'e\033[31m' && ln -s ../validation.txt runs/'v\033[31m.csv'");
     static const char *const commands[] = {
@@ -93,7 +94,7 @@ static void test_sweep(void **state) {
     json_decref(root);
 }
 
-/* Naive and fused stand side by side, with the ratio of their passes and the differences of their outputs. */
+/* Naive and fused side by side, with the ratio of their times and the differences of their outputs. */
 static void test_compare(void **state) {
     const Ran *ran =
         program_succeeds(*state, "infer " MODEL "--batch=2 --compare --repeats=6 --warmup-runs=1 "
@@ -123,7 +124,7 @@ static void test_compare(void **state) {
 
 /* ---- generation ---- */
 
-/* A cache changes the order of no sum that decides here, also where the text outgrows the context of 32. */
+/* The cache does not change the text, even beyond the context of 32. */
 static void test_cache(void **state) {
     static const char *const draws[] = {"--temperature=0", "--temperature=0.7 --top-k=20 --seed=7"};
     for (int i = 0; i < 2; i++) {
@@ -211,7 +212,7 @@ static void test_stop(void **state) {
     assert_string_equal(either->output, stopped->output);
 }
 
-/* More threads than cores, and a tokenizer that lacks most of the model's tokens, are said. */
+/* More threads than cores, and a tokenizer that lacks most of the model's tokens, are reported. */
 static void test_said(void **state) {
     const Ran *ran = program_succeeds(*state, "infer " MODEL "--prompt=one --tokens=1 --threads=4096 2>&1");
     expect_text(ran->output, "--threads=4096: this process has ");
@@ -226,15 +227,15 @@ static void test_said(void **state) {
 
 /* ---- evaluation ---- */
 
-/* A text that is shorter than the context is taken as it is. */
+/* A text shorter than the context is one window. */
 static void test_short_text(void **state) {
     write_text_file(inside(*state, "few.txt"), "one two");
     const Ran *ran = program_succeeds(*state, "infer " MODEL "--eval=few.txt");
     expect_text(ran->output, "few.txt: 6 tokens, mean loss ");
 }
 
-/* Training's validation saw the same eight windows: the losses differ by the seven digits that are
- * printed, and by how their fp32 sums were taken: four sums of 64 terms, or one of 256. */
+/* Training's validation used the same eight windows: the losses differ by the rounding to seven printed
+ * digits and by the order of fp32 sums, four of 64 terms or one of 256. */
 static void test_eval(void **state) {
     double trained, loss = 0, perplexity = 0, bits = 0;
     long tokens = 0;
@@ -272,7 +273,7 @@ static void read_logits(const char *path, int rows, float *logits) {
     safetensors_close(file);
 }
 
-/* A folder without a tokenizer, of fewer tokens than bytes, is run by ids. */
+/* A folder without a tokenizer, with fewer tokens than bytes, can be run with ids. */
 static void test_few_tokens(void **state) {
     char folder[PATH_MAX];
     assert_non_null(realpath("tests/fixtures/llama/llama", folder));
@@ -307,7 +308,8 @@ static void test_logits(void **state) {
     assert_int_equal((unsigned char)ran->output[0], likeliest);
 }
 
-/* The first of several answers is the one that would be alone; --seed=random says which seed repeats it. */
+/* The first of several answers is the one that a single answer would be; --seed=random prints the seed that
+ * repeats it. */
 static void several_answers(void **state) {
     char alone[1 << 12], again[1 << 12], seed[64];
     const char *command = "infer " MODEL "--prompt='one token' --tokens=30 --temperature=2 -q";

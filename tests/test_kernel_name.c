@@ -73,7 +73,7 @@ static void test_short_names(void **state) {
     assert_null(kernel_demangle("plain"));
 }
 
-/* Hopper's limits. Figures by hand, and as NVIDIA's occupancy calculator has them. */
+/* Hopper's limits. Computed by hand, and equal to NVIDIA's occupancy calculator. */
 static void test_occupancy(void **state) {
     (void)state;
     const MultiprocessorLimits hopper = {64, 32, 65536, 233472, 1024};

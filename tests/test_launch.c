@@ -1,5 +1,5 @@
-/* Ranks that this host starts itself: exit codes, signals, and no leftovers; and what the others learn when a
- * rank ends, hangs, is stopped or fails. */
+/* Ranks started on this host: exit codes, signals, no leftover processes; and the error on the other ranks
+ * when one ends, hangs, is stopped or fails. */
 #define _GNU_SOURCE
 #include "comm/launch.h"
 
@@ -22,15 +22,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds. What would wait for ever ends after PATIENCE; what an event ends is over before SOON, on a busy
- * machine too. */
+/* Seconds. A process that would wait forever is ended after PATIENCE; one that an event ends must end before
+ * SOON, even on a busy machine. */
 enum { RANKS = 3, PATIENCE = 120, SOON = 60, COUNT = 16 };
 
 /* Shared by the processes of a test. */
 typedef struct {
     _Atomic int started, signals[RANKS];
-    _Atomic int processes[COUNT], noted; // those that must not outlive the launcher
-    char said[RANKS][1000];              // the message that each rank got
+    _Atomic int processes[COUNT], noted; // processes that must not outlive the launcher
+    char said[RANKS][1000];              // the error message of each rank
     _Atomic int told[RANKS];
 } Shared;
 
@@ -54,7 +54,7 @@ static void wait_until(const _Atomic int *counter, int value) {
         wait_seconds(0.002);
 }
 
-/* ---- a launcher in a process of its own ---- */
+/* ---- a launcher in its own process ---- */
 
 typedef int (*Rank)(const Identity *identity); // its exit code
 
@@ -116,7 +116,7 @@ static void expect_nobody(void) {
             if (!status) state = strrchr(text, ')')[2];
             status_free(status);
             free(text);
-            if (state == 'Z') break; // it has ended; whoever inherited it has not looked yet
+            if (state == 'Z') break; // it has ended, but its new parent has not waited for it yet
             wait_seconds(0.01);
         }
         if (device_clock() >= until) fail_msg("process %d is left", shared->processes[i]);
@@ -143,7 +143,7 @@ static int second_exits_with_3(const Identity *identity) {
     if (identity->rank == 1) return 3;
     wait_until(&shared->started, RANKS);
     wait_seconds(0.3);
-    return 6; // it has noticed, and ends on its own
+    return 6; // it has detected the loss, and ends by itself
 }
 
 static void test_exit_code(void **state) {
@@ -168,7 +168,7 @@ static void test_killed_rank(void **state) {
     expect_nobody();
 }
 
-/* Ranks that do not end, neither on their own nor when asked, and one that leaves a child process. */
+/* Ranks that do not end, even after SIGTERM, and one that leaves a child process. */
 static int clings(const Identity *identity) {
     signal(SIGTERM, SIG_IGN);
     if (identity->rank == 1) {
@@ -243,10 +243,10 @@ static void test_killed_launcher(void **state) {
     }
 }
 
-/* ---- the watch over the others ---- */
+/* ---- the watch ---- */
 
 static struct {
-    int wrong;      // the rank that does something else
+    int wrong;      // the rank that misbehaves
     char what;      // 'k'illed, 's'topped, 'h'angs, 'f'ails
     double timeout; // of the watch
 } watch;
@@ -258,7 +258,7 @@ static void on_lost(void *user, Status status) {
     _exit((int)status_code(status));
 }
 
-/* Four steps of a collective each, in which everybody waits for everybody. */
+/* Four steps, each a collective in which all ranks wait for each other. */
 static int steps(const Identity *identity) {
     int rank = identity->rank;
     Rendezvous *r;
@@ -269,7 +269,7 @@ static int steps(const Identity *identity) {
     for (int step = 1; step <= 4 && !status; step++) {
         pulse_step(r, step);
         if (step == 3 && rank == watch.wrong) {
-            wait_seconds(0.6); // the others hear of the step before
+            wait_seconds(0.6); // so that the others receive the step's heartbeat first
             if (watch.what == 'k') (void)kill(getpid(), SIGKILL);
             if (watch.what == 's') (void)kill(getpid(), SIGSTOP);
             if (watch.what == 'h') wait_seconds(PATIENCE);
@@ -277,7 +277,7 @@ static int steps(const Identity *identity) {
             if (watch.what == 'f') break;
         }
         pulse_note(r, "all-reduce of %d fp32", 100 * step);
-        /* A rank that is there but does not come, as if hanging in a library. */
+        /* A rank that is alive but does not enter a collective, as if hanging in a library. */
         status = rendezvous_gather(r, "", 1, all);
         if (status) wait_seconds(PATIENCE); // only the watch ends it
     }
@@ -290,8 +290,8 @@ static void expect_told(int rank, const char *part) {
         fail_msg("rank %d: \"%s\" is not in: %s", rank, part, shared->said[rank]);
 }
 
-/* If all ranks end, none waits the two seconds that others may take. A busy machine may delay a run that
- * long, so only one of several must be quick. */
+/* If all ranks end, none waits two seconds for the others. A busy machine may delay a run that long, so only
+ * one of several runs must be quick. */
 static void test_parting(void **state) {
     double fastest = PATIENCE;
     watch.wrong = -1;
@@ -348,7 +348,8 @@ static int ends_early(const Identity *identity) {
     Status status = rendezvous_open(identity, PATIENCE, NULL, &r);
     if (status) return status_exit(status, "test");
     pulse_begin(r, &(PulseSetup){.silence = SOON, .lost = on_lost, .user = &rank});
-    if (rank != watch.wrong) wait_seconds(1.8); // less than a rank that parts may wait for the others
+    if (rank != watch.wrong)
+        wait_seconds(1.8); // less than the time that a leaving rank may wait for the others
     if (rank != watch.wrong) shared->told[rank] = -1;
     rendezvous_close(r, OK);
     for (int other = 0; other < RANKS && rank == watch.wrong; other++)
@@ -364,21 +365,21 @@ static void test_early_end(void **state) {
     }
 }
 
-/* ---- how long a step may take ---- */
+/* ---- a step's deadline ---- */
 
 static void test_limit(void **state) {
     (void)state;
     const double recent[PULSE_RECENT] = {4, 7, 5, 20, 6, 4, 4, 4}, quick[PULSE_RECENT] = {3, 3, 3, 3};
     assert_true(pulse_limit(recent, 0) == 600 &&
-                pulse_limit(recent, 1) == 600); // none, and one, are no measure
+                pulse_limit(recent, 1) == 600); // fewer than two steps determine no deadline
     assert_true(pulse_limit(recent, 2) == 21);
     assert_true(pulse_limit(recent, 3) == 21);
     assert_true(pulse_limit(recent, 4) == 60);
-    assert_true(pulse_limit(recent, 1000) == 60); // of the last eight
+    assert_true(pulse_limit(recent, 1000) == 60); // only the last eight count
     assert_true(pulse_limit(quick, 4) == 10);     // at least
 }
 
-/* ---- GPUs are counted elsewhere ---- */
+/* ---- counting GPUs in another process ---- */
 
 static void test_gpu_count(void **state) {
     (void)state;

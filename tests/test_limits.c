@@ -1,4 +1,4 @@
-/* The machine's limits, and the part of a step's work that its model needs. */
+/* The machine's limits, and the work that a model needs. */
 #include "base/limits.h"
 #include "run/peaks.h"
 #include "tests/support/program.h"
@@ -41,7 +41,7 @@ static void reads_and_writes_have_rates_of_their_own(void **state) {
     Peaks plain = levels;
     memset(plain.caches, 0, sizeof plain.caches);
     plain.read = plain.write = 0;
-    near(limit_ns(&plain, written, 1), 100); // nothing but the rate of both is known
+    near(limit_ns(&plain, written, 1), 100); // only the mixed rate is known
 }
 
 static void nothing_is_said_without_limits(void **state) {
@@ -51,13 +51,13 @@ static void nothing_is_said_without_limits(void **state) {
     assert_true(limit_ns(&unknown, work, 1) == 0 && limit_share(&unknown, work, 1, 1) == 0);
     assert_string_equal(limit_name(&unknown, work, 1), "");
     assert_true(isnan(mfu_of(1, 0, 0, 0).share));
-    assert_true(isnan(mfu_of(1, 0, 10, 0.5).share)); // others had the cores
+    assert_true(isnan(mfu_of(1, 0, 10, 0.5).share)); // other programs used the cores
     near(mfu_of(5, 0, 10, 0).share, 0.5);
     near(mfu_of(5, 20, 10, 0).share, 0.25);
     assert_string_equal(mfu_of(5, 20, 10, 0).of, "data sheet");
 }
 
-/* All of it but what does not fill a line for each thread. */
+/* The whole memory, except a remainder of less than a cache line per thread. */
 static void streams_pass_over_the_memory(void **state) {
     (void)state;
     enum { BYTES = 1 << 20 };
@@ -102,7 +102,7 @@ static void all_threads_are_measured(void **state) {
     device->close(device);
 }
 
-/* Recomputed work is done, but not needed. */
+/* Recomputation counts as performed, not as needed. */
 static void recomputed_work_is_not_needed(void **state) {
     double needed[3], done[3];
     static const char *const recompute[] = {"none", "hidden", "blocks"};

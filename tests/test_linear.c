@@ -8,10 +8,10 @@
 typedef struct {
     int64_t rows, in, out;
     bool bias, gelu, saves; // saves: pre is saved for the backward pass
-    bool input;             // x = gelu(pre of a layer below), whose gradient is asked for
-    bool done;              // dy is dpre already
-    bool logits;            // y is fp32 whatever the rest is
-    Activation kind;        // instead of GELU by tanh
+    bool input;             // x = gelu(pre of a layer below), whose gradient is requested
+    bool done;              // dy is already dpre
+    bool logits;            // y is fp32 whatever the dtype
+    Activation kind;        // replaces GELU_TANH
     bool accumulate;        // dx +=
     int parts;              // layers that weight holds; 0: one
     bool skip;              // added to y
@@ -169,11 +169,11 @@ static double slope_of(Activation activation, double z) {
     return NAN;
 }
 
-/* |gelu'| <= 1.13 and |gelu''| <= 1.13 everywhere. tanh itself may err by four units of the product's kind
- * (a library's epilogue in tf32 and bf16 takes the hardware's tanh), which z/2 multiplies in gelu, and in
- * the slope through t and t^2 at most 1/2 + |z| * 0.8 * (1 + 0.134 z^2) * (1 - t^2) < 2 times. These
- * numbers serve the other activations too, which are no steeper and no harder; but a ReLU's slope is
- * either 0 or 1 where the error reaches over 0. */
+/* |gelu'| <= 1.13 and |gelu''| <= 1.13 everywhere. tanh itself may have an error of four unit roundoffs of
+ * the product (a library's epilogue in tf32 and bf16 uses the hardware's tanh); gelu multiplies it by z/2,
+ * and the slope, through t and t^2, by at most 1/2 + |z| * 0.8 * (1 + 0.134 z^2) * (1 - t^2) < 2. The same
+ * bounds hold for the other activations; but a ReLU's slope may be 0 or 1 if the error interval contains
+ * 0. */
 static const double STEEPEST = 1.13;
 
 static double tanh_error(Units u) {
@@ -190,7 +190,7 @@ static void model_forward(const Case *c, Units u, double *const *in, double **wa
                 pre += term;
                 size += fabs(term);
             }
-            /* The product is stored, then the sum with the bias; size - |bias| bounds the product alone. */
+            /* The product may be stored before the bias is added; size - |bias| bounds the product alone. */
             double pre_error = error * size + u.storage * (size + fabs(pre));
             int64_t at = n * c->out + o;
             want[OUT_PRE][at] = pre;
@@ -310,7 +310,7 @@ static void no_rows_are_harmless(void **state) {
     expect_equal(got[OUT_DBIAS], in[DBIAS], c.out, "dbias");
 }
 
-/* A layer with a bias, and no more than that. */
+/* A plain layer with a bias. */
 static LinearForward plain_layer(Rig *rig, const Case *c, double *const *in) {
     const Dtype dtype = rig->ctx.dtype;
     rig->ctx.training = true;
@@ -320,8 +320,8 @@ static LinearForward plain_layer(Rig *rig, const Case *c, double *const *in) {
                            .y = rig_blank(rig, "y", dtype, shape2(c->rows, c->out))};
 }
 
-/* As `run`, but in two passes: dx, then what the weights get; without the bias's sums where others make
- * them. */
+/* Like `run`, but in two passes: dx, then dweight and dbias; without dbias if another operation computes
+ * it. */
 static void run_apart(Rig *rig, const void *what, bool sums, double *const *in, double *const *out) {
     const Dtype dtype = rig->ctx.dtype, wide = wide_dtype(&rig->ctx);
     const LinearForward f = plain_layer(rig, what, in);
@@ -360,7 +360,7 @@ static void gradients_may_come_apart(void **state) {
     for (int o = OUT_DX; o < OUTPUTS; o++) expect_equal(got[o], want[o], output_count(&c, o), "two passes");
 }
 
-/* GELU far out: nothing may overflow into a NaN, where z^3 is huge and tanh is 1. */
+/* GELU of large z, where z^3 is huge and tanh is 1: nothing may overflow to NaN. */
 static void large_inputs_stay_finite(void **state) {
     const Variant *variant = test_variant(state, OP_LINEAR);
     const Case c = {8, 1, 8, true, true, true, false, false, .logits = false};

@@ -1,9 +1,9 @@
-/* Two linear layers whose backward passes share the work: the upper one returns the gradient before the lower
- * one's activation. Gradients against central differences. */
+/* Two linear layers whose backward passes share the work: the upper layer computes the gradient of the lower
+ * layer's pre-activation. Gradients against central differences. */
 #include "kernels/linear/linear.h"
 #include "tests/support/compare.h"
 
-/* Two layers, the lower with a GELU whose gradient the upper one's backward pass makes. */
+/* Two layers; the upper layer's backward pass computes the gradient of the lower layer's GELU. */
 typedef struct {
     int64_t rows, in, hidden, out;
 } Chain;

@@ -1,5 +1,5 @@
-/* The Llama family against transformers (fixtures/make_llama.py): the logits of a prompt, and the greedy text
- * that follows it, read again and again from the cache. Its training: test_architectures.c, test_curves.c. */
+/* The Llama family against transformers (fixtures/make_llama.py): the logits of a prompt, and greedy
+ * generation from it with a cache. Its training: test_architectures.c, test_curves.c. */
 #include "model/checkpoint.h"
 #include "run/inference.h"
 #include "tests/support/compare.h"
@@ -63,7 +63,7 @@ static void open_inference(Inference *in, const Answer *a, const Variant *varian
     expect_ok(inference_start(in, &session, false, 0));
 }
 
-/* fp32 to 1e-5 on the CPU and 1e-4 on a GPU; the shorter dtypes by their unit. */
+/* fp32 within 1e-5 on the CPU and 1e-4 on a GPU; shorter dtypes within a bound from their unit roundoff. */
 static void logits_are_transformers(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
     for (int i = 0; i < MODELS; i++) {

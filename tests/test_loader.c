@@ -25,7 +25,7 @@ static TokenSource *open_tokens(const char *path, const TokenOptions *options) {
     return source;
 }
 
-/* Tokens 0..count-1: a token is its own place. */
+/* Tokens 0..count-1: each token equals its position. */
 static TokenSource *open_numbers(const char *folder, int count) {
     write_shard(inside(folder, "numbers.bin"), count, 0);
     return open_tokens(inside(folder, "numbers.bin"), &(TokenOptions){0});
@@ -187,7 +187,7 @@ static void order_depends_on_position_alone(void **state) {
             assert_memory_equal(got, expected + from * TOKENS,
                                 (size_t)(BATCHES - from) * TOKENS * sizeof *got);
         }
-    /* There and back again, with workers in full run. */
+    /* Seeks forwards and backwards while workers are busy. */
     options.workers = 4;
     options.delay_us = 300;
     Loader *loader = open_loader(source, &options);
@@ -235,8 +235,8 @@ static void what_is_read_ahead_is_told(void **state) {
     tokens_close(source);
 }
 
-/* Three loaders that share steps of six batches hand out what one does, whatever the workers; also from where
- * they have been sent, and count what all of them read. */
+/* Three loaders that share steps of six batches return together what a single loader does, whatever the
+ * number of workers, also after a seek; each counts the targets of all shares. */
 static void shares_are_one_loaders_batches(void **state) {
     enum { SHARES = 3, RUN = 2, STEPS = 4 };
     TokenSource *source = open_numbers(*state, 400);

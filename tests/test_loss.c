@@ -6,13 +6,13 @@
 
 typedef struct {
     int64_t rows, width, vocab, padded;
-    int ignored;   // of three rows, how many have the target -1
+    int ignored;   // number of rows in three with the target -1
     bool training; // with the gradient
     double scale;
     double spread; // of the logits
     bool bias;
     double smoothing;
-    double count; // what scale is divided by: 0 for no such tensor, NOTHING for one that holds 0
+    double count; // the divisor of scale; 0: no such tensor; NOTHING: a tensor that holds 0
 } Case;
 
 enum { HIDDEN, WEIGHT, BIAS, LOSS, DWEIGHT, DBIAS, INPUTS };
@@ -110,7 +110,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     rig_get(rig, l.dbias, out[OUT_DBIAS]);
 }
 
-/* The padding rows of the head are large, so that the least part they take shows. */
+/* The head's padding rows are large, so that any influence is visible. */
 static void make_inputs(const Case *c, Dtype dtype, Batch *batch, double **in) {
     const Dtype wide = dtype == F64 ? F64 : F32;
     int32_t *targets = integers(c->rows, (int32_t)c->vocab);
@@ -162,7 +162,7 @@ static void model_row(const Batch *batch, Units u, double *const *in, int64_t n,
     for (int64_t v = 0; v < c->vocab; v++) {
         double p = exp(dlogits[v] - lse), q = (1 - smoothing) * (v == target) + smoothing / (double)c->vocab;
         double slope = target < 0 ? 0 : p - q;
-        double stored = fabs(slope) + (smoothing > 0 ? p + q : 0); // what is rounded on the way
+        double stored = fabs(slope) + (smoothing > 0 ? p + q : 0); // intermediate roundings
         dlogits[v] = scale_of(c) * slope;
         errors[v] = target < 0 ? 0
                                : scale_of(c) * (fmin(p * relative, 1) +
@@ -237,8 +237,8 @@ static void form_follows_the_specification(void **state) {
     follow(test_variant(state, OP_LOSS), false);
 }
 
-/* Logits of +-1e4: exp overflows unless the maximum is taken off first. Some rows are certain and right (loss
- * 0), some certain and wrong (loss 2e4). All numbers are powers of two, so that nothing rounds. */
+/* Logits of +-1e4: exp overflows unless the maximum is subtracted first. Some rows are certain and right
+ * (loss 0), some certain and wrong (loss 2e4). All numbers are powers of two, so that nothing is rounded. */
 static void large_logits_stay_finite(void **state) {
     const Variant *variant = test_variant(state, OP_LOSS);
     const Case c = {8, 8, 40, 64, 0, true, 0.125, .spread = 1};
@@ -350,7 +350,7 @@ static void wrong_contracts_are_refused(void **state) {
     }
 }
 
-/* The scratch that `rows` rows take of a vocabulary so large that a chunk of logits has few of them. */
+/* The scratch for `rows` rows with a vocabulary so large that a chunk of logits has few rows. */
 static size_t scratch_for(const Ctx *like, int64_t rows) {
     enum { WIDTH = 8, VOCAB = 1 << 21 };
     Ctx ctx = *like;
@@ -386,7 +386,7 @@ static void measure_rows(Rig *rig, const void *what, double *const *in, double *
     }
 }
 
-/* A plan is made for the longest batch; the shorter ones must fit in it. */
+/* Memory is planned for the longest batch; shorter batches must fit. */
 static void fewer_rows_take_no_more_scratch(void **state) {
     rig_run_once(test_variant(state, OP_LOSS), measure_rows, NULL, NULL, NULL);
 }

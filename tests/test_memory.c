@@ -1,4 +1,4 @@
-/* base/memory, and what jansson takes from it. */
+/* base/memory, and jansson's use of it. */
 #include "base/memory.h"
 #include "base/json_read.h"
 #include "tests/support/expect.h"
@@ -40,7 +40,8 @@ static int run_apart(void (*body)(int), int argument, char printed[PRINTED]) {
     return WEXITSTATUS(status);
 }
 
-/* The exit code for lack of memory in README.md, and a last line that reports it, after a sanitizer's own. */
+/* The documented exit code for lack of memory, and a last line that reports it, after a sanitizer's own
+ * lines. */
 static void expect_shortage(int code, const char *printed) {
     const char *said = strstr(printed, "out of host memory");
     assert_int_equal(code, ERROR_MEMORY);
@@ -103,7 +104,7 @@ static Status parse(json_t **root) {
     return json_parse(text, sizeof text - 1, "text", root);
 }
 
-/* Whatever allocation is the one that fails, jansson must not get to answer for it. */
+/* Whichever allocation fails, the program must end before jansson continues with NULL. */
 static void parse_with_failure(int allocation) {
     json_free_t release;
     json_t *root;

@@ -12,7 +12,7 @@
 #define MODEL   FIXTURE "model"
 #define VALUES  FIXTURE "values.safetensors"
 
-/* out: logits, the tokens coming a few at a time through a cache */
+/* out: logits, computed a few tokens at a time with a cache */
 static void cache_body(Rig *rig, const void *what, double *const *in, double *const *out) {
     (void)in;
     const ModelTask *task = what;
@@ -122,8 +122,8 @@ static void gradients_are_slopes(void **state) {
     safetensors_close(file);
 }
 
-/* How far new weights are spread: GPT-2's, less where a branch ends in the stream; BERT's; Xavier's, each of
- * the packed layers for itself (torch.nn.Transformer). */
+/* The standard deviation of new weights: GPT-2's, smaller for layers that write to the residual stream;
+ * BERT's; Xavier's, for each packed layer separately (torch.nn.Transformer). */
 static void new_weights_have_their_spread(void **state) {
     (void)state;
     static const struct {
@@ -153,7 +153,7 @@ static void new_weights_have_their_spread(void **state) {
         double squares = 0;
         for (int64_t e = 0; e < info->count; e++) squares += (double)values[e] * (double)values[e];
         double spread = sqrt(squares / (double)info->count), n = (double)info->count;
-        /* The spread of n draws is off by 1 / sqrt(2 n) of itself. */
+        /* The standard deviation of n draws has a relative error of 1 / sqrt(2 n). */
         if (fabs(spread / all[i].std - 1) > 5 / sqrt(2 * n))
             fail_msg("%s is spread by %g, not by %g", all[i].name, spread, all[i].std);
         model_close(&model);
@@ -164,8 +164,8 @@ static void new_weights_have_their_spread(void **state) {
 
 enum { SAMPLES = 400, LENGTH = 2 };
 
-/* out: the hidden states of SAMPLES rows by a model of so many layers, of whose last one nothing is left but
- * what it was given: the rate, which is the last layer's, is as good as 1. */
+/* out: the hidden states of SAMPLES rows in a model with this number of layers, whose last layer is always
+ * dropped: its rate is nearly 1. */
 static void deep_body(Rig *rig, const void *what, double *const *in, double *const *out) {
     const int64_t *layers = what;
     static int32_t tokens[SAMPLES * LENGTH];
@@ -174,7 +174,7 @@ static void deep_body(Rig *rig, const void *what, double *const *in, double *con
     Config config;
     (void)in;
     expect_ok(config_preset("llama-nano",
-                            &config)); // whose initial values do not depend on how many layers there are
+                            &config)); // its initial values do not depend on the number of layers
     config.layers = *layers;
     config.vocab = 256;
     config_complete(&config);
@@ -191,9 +191,9 @@ static void deep_body(Rig *rig, const void *what, double *const *in, double *con
     transformer_close(&model);
 }
 
-/* Rates rise from 0 in the first layer by the same step to the last one's: of two layers the first alone is
- * left in every sample, of three it is in the quarter in which both branches of the second, at a half, are
- * dropped. */
+/* Rates rise linearly from 0 in the first layer to the last layer's rate. With two layers only the first
+ * remains in every sample; with three only the first remains in a quarter of the samples, those in which both
+ * branches of the second, at rate 1/2, are dropped. */
 static void depth_rises_by_layer(void **state) {
     (void)state;
     Config config;

@@ -8,7 +8,7 @@
 typedef struct {
     int64_t rows, width;
     bool skip, accumulate, sums; // sums: dr_sums too
-    double offset;               // added to every x: a mean that dwarfs the spread
+    double offset;               // added to every x: a mean much larger than the standard deviation
 } Case;
 
 enum { X, SKIP, WEIGHT, BIAS, DY, DR, DWEIGHT, DBIAS, DR_SUMS, INPUTS };
@@ -139,9 +139,9 @@ static void make_outputs(const Case *c, double **out) {
     }
 }
 
-/* One row of the header's formulas, in plain double, and how far rounding may take each result. Magnitudes:
- * r is stored once, n and g once in a naive form, a sum over C terms errs by sum_error. Errors of the second
- * order are covered by the factor 2 that the caller puts on every bound. */
+/* One row of the header's formulas in double precision, and the error bound of each result. Magnitudes: r is
+ * stored once, n and g once in a naive form, a sum over C terms errs by sum_error. Errors of the second order
+ * are covered by the factor 2 that the caller puts on every bound. */
 static void model_row(const Case *c, Units u, double *const *in, int64_t row, double **want, double **bound) {
     const int64_t width = c->width;
     const double *w = in[WEIGHT], *dy = in[DY] + row * width;
@@ -308,7 +308,7 @@ static void differentiate_backward(Rig *rig, const void *what, double *const *in
     for (int64_t i = 0; i < c->rows * c->width; i++) out[SKIP][i] = c->skip ? out[X][i] : 0;
 }
 
-/* With a skip, r is an output too, and its cotangent is what dr is added to. */
+/* With a skip, r is an output too; dr is added to its cotangent. */
 static void gradients_are_slopes(void **state) {
     (void)state;
     const Case tiny[] = {{1, 3, true, true, false, 0},
@@ -348,8 +348,8 @@ static double *masked(const DropCase *d, const double *x) {
     return y;
 }
 
-/* As if the skip had come masked; a compiler may contract the one and not the other, so up to a few
- * roundings. The skip's gradient is dr, masked, exactly. */
+/* Equal to a norm of the masked skip, except for a few roundings, because a compiler may fuse a multiply-add
+ * in only one of them. The skip's gradient is exactly the masked dr. */
 static void a_dropped_skip_is_a_masked_one(void **state) {
     static const Case sizes[] = {
         {1, 1, true, true, false, 0},     {5, 7, true, false, false, 0},    {13, 24, true, true, false, 0},

@@ -34,7 +34,8 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* A view of heads * width columns of rows that are `gap` longer, half of it before them; there are marks. */
+/* A view of heads * width columns in rows that have `gap` more columns, half of them before the view; these
+ * hold marks. */
 static Tensor put_view(Rig *rig, const char *name, const Case *c, const double *values) {
     const int64_t width = c->heads * c->width, stride = width + c->gap;
     double *packed = zeros(c->rows * stride);
@@ -124,8 +125,8 @@ static void make_outputs(const Case *c, double **out) {
     for (int i = 0; i < OUTPUTS; i++) out[i] = zeros(output_count(c, i));
 }
 
-/* One row of the header's formulas, in plain double, and how far rounding may take each result, as in
- * test_norm: r is stored once, n and g once in a naive form, a sum over C terms errs by sum_error. */
+/* One row of the header's formulas in double precision, and the error bound of each result, as in test_norm:
+ * r is stored once, n and g once in a naive form, a sum over C terms errs by sum_error. */
 static void model_row(const Case *c, Units u, double *const *in, int64_t row, double **want, double **bound) {
     const int64_t width = c->width, first = row * width;
     const double sum = sum_error(u.wide, width), rows = sum_error(u.wide, c->rows * c->heads + 1);
@@ -253,8 +254,8 @@ static double *masked(const Case *c, const double *x) {
     return y;
 }
 
-/* As if the skip had come masked; a compiler may contract the one and not the other, so up to a few
- * roundings. The skip's gradient is dr, masked, exactly. */
+/* Equal to a norm of the masked skip, except for a few roundings, because a compiler may fuse a multiply-add
+ * in only one of them. The skip's gradient is exactly the masked dr. */
 static void a_dropped_skip_is_a_masked_one(void **state) {
     const Variant *variant = test_variant(state, OP_NORM);
     for (int k = 0; k < CASES; k++) {
@@ -311,7 +312,7 @@ static void differentiate_backward(Rig *rig, const void *what, double *const *in
     for (int64_t i = 0; i < c->rows * c->heads * c->width; i++) out[SKIP][i] = c->skip ? out[X][i] : 0;
 }
 
-/* With a skip, r is an output too, and its cotangent is what dr is added to. */
+/* With a skip, r is an output too; dr is added to its cotangent. */
 static void gradients_are_slopes(void **state) {
     (void)state;
     const Case tiny[] = {{1, 1, 3, 0, true, true, false, false},
@@ -342,7 +343,7 @@ static void wrong_contracts_are_refused(void **state) {
     NormForward wrong[6] = {right, right, right, right, right, right};
     wrong[0].bias = head;
     wrong[1].mean = rows;
-    wrong[2].weight = tensor_view(NULL, F32, shape1(7)); // 24 columns are not made of
+    wrong[2].weight = tensor_view(NULL, F32, shape1(7)); // 24 is not a multiple of
     wrong[3].skip = wrong[3].r = x;                      // and heads
     wrong[4].rstd = head;
     wrong[5].kind = NORM_LAYER;

@@ -1,4 +1,4 @@
-/* ./infer --op as its users see it: every operation by itself, in each of its passes. */
+/* ./infer --op from the user's side: every operation by itself, in each of its passes. */
 #include "tests/support/program.h"
 
 #include "kernels/ctx.h"
@@ -10,7 +10,7 @@
 
 #define SIZES "--batch=1 --seq=32 --repeats=6 --warmup-runs=1 --device=cpu --dtype=fp32 --peaks=0 --compare"
 
-/* What stands behind `name` in the text. */
+/* The text after `name`. */
 static double number_behind(const char *text, const char *name) {
     const char *at = strstr(text, name);
     if (!at) fail_msg("no \"%s\" in:\n%s", name, text);
@@ -59,7 +59,8 @@ static void test_each_backward_pass(void **state) {
         expect_measured(*state, operation_name(operations[i]), "backward", false);
 }
 
-/* x and skip are read, r and y written, all of 1024 rows; besides two rows are read and two columns written. */
+/* x and skip are read, r and y written, all of 1024 rows; besides two rows are read and two columns
+ * written. */
 static void test_least_bytes(void **state) {
     const Ran *ran =
         program_succeeds(*state, "infer --op=norm --batch=8 --seq=128 --width=64 --repeats=1 --warmup-runs=0 "
@@ -70,7 +71,7 @@ static void test_least_bytes(void **state) {
     assert_null(strstr(ran->output, "\nnaive ")); // without --compare
 }
 
-/* The pass that is asked for alone: the primitives of the forward one are not among them. */
+/* Only the requested pass is reported: it has no primitives of the forward pass. */
 static void test_primitives(void **state) {
     const Ran *forward = program_succeeds(*state, "infer --op=linear " SIZES);
     expect_text(forward->output, "\n  bias add ");

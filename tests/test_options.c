@@ -93,7 +93,7 @@ static void refuse(const char *line, const char *message) {
     options_close(&set);
 }
 
-/* Runs `body` with standard output in a file and gives back what it wrote. */
+/* Runs `body` with standard output redirected to a file, and returns its output. */
 #define CAPTURE(text, body)                                                                                  \
     do {                                                                                                     \
         fflush(stdout);                                                                                      \
@@ -234,7 +234,7 @@ static void test_help(void **state) {
     options_close(&set);
 }
 
-/* Several tables are one set; the values of one may be the set's own, and are the defaults at first. */
+/* Several tables form one set. The set may own a table's values, which are initially the defaults. */
 static void tables_add_up(void **state) {
     (void)state;
     typedef struct {
@@ -321,8 +321,8 @@ static void test_file(void **state) {
     options_close(&set);
 }
 
-/* From a file that was not named explicitly only options that travel are read, and they do not count as
- * given. */
+/* From a file that the user did not name, only options marked `travels` are read, and they do not count as
+ * set by the user. */
 static void test_travelling_file(void **state) {
     (void)state;
     OptionSet set;

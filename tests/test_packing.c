@@ -1,4 +1,4 @@
-/* Items packed into rows: each once, none too full, and about as few rows as can be. */
+/* Packing items into rows: each item once, no row too full, nearly the minimum number of rows. */
 #include "tasks/chat/packing.h"
 
 #include "base/random.h"
@@ -48,7 +48,8 @@ static void many_lengths(void **state) {
             all += lengths[i];
         }
         int64_t least = (all + ROOM - 1) / ROOM;
-        expect_packed(lengths, COUNT, ROOM, least * 11 / 9 + 1); // Johnson 1973: of the best
+        expect_packed(lengths, COUNT, ROOM,
+                      least * 11 / 9 + 1); // Johnson 1973: the worst case
     }
 }
 

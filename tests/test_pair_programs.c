@@ -22,7 +22,7 @@
 
 static const char *const words[][2] = {{"one", "eins"}, {"two", "zwei"}, {"dog", "hund"}, {"runs", "rennt"}};
 
-/* A target is its source with other words, in the same order. */
+/* A target is its source with each word replaced. */
 static void write_pairs(const char *folder, int count) {
     FILE *files[2] = {fopen(inside(folder, "source.txt"), "w"), fopen(inside(folder, "target.txt"), "w")};
     for (int i = 0; i < count; i++)
@@ -35,7 +35,7 @@ static void write_pairs(const char *folder, int count) {
     fclose(files[1]);
 }
 
-/* A language in which the next word is always known: one two dog runs one two .. */
+/* A language in which the next word is always determined: one two dog runs one two .. */
 static void write_bert(const char *folder) {
     FILE *text = fopen(inside(folder, "words.txt"), "w");
     for (int i = 0; i < 4000; i++) fprintf(text, "%s ", words[i % 4][0]);
@@ -55,7 +55,7 @@ static int setup(void **state) {
     return 0;
 }
 
-/* Losses fall to what is left when a model has learned its toy. */
+/* Losses fall to those of a model that has learned its toy language. */
 static void expect_learned(const char *folder, const char *log, int steps, double most) {
     static double losses[2000];
     assert_int_equal(log_losses(folder, log, "step", 0, losses, 2000), steps);
@@ -82,9 +82,9 @@ static void test_translation(void **state) {
         for (const char *at = ran->output; (at = strchr(at, '\n')) != NULL; at++) lines++;
         assert_int_equal(lines, 60);
     }
-    program_succeeds(
-        *state,
-        PAIRS "--vocab=999 --steps=1 --warmup=0 --lr=0 --val-every=0 --out=wide"); /* few have a text */
+    program_succeeds(*state, PAIRS
+                     "--vocab=999 --steps=1 --warmup=0 --lr=0 --val-every=0 --out=wide"); /* few tokens have a
+                                                                                    * text */
     program_succeeds(*state,
                      "infer --model=wide --device=cpu --translate=source.txt --tokens=5 --min-tokens=5");
     const Ran *quiet = program_succeeds(
@@ -102,9 +102,9 @@ static double logged(const char *folder, const char *event, const char *value, c
     return number;
 }
 
-/* A loss is a mean over all targets of the step, or of the validation, however they are cut into batches of
- * sentences of unlike lengths; validation neither smooths nor drops. What is left are fp64's roundings, and
- * fp32's of the loss's sum. */
+/* A loss is the mean over all targets of the step or the validation, however sentences of different lengths
+ * are divided into batches; validation has neither smoothing nor dropout. The remaining differences are
+ * roundings: fp64, and fp32 in the loss's sum. */
 static void test_means(void **state) {
 #define DOUBLE "--dtype=fp64 --fused=0 --label-smoothing=0.1 "
 #define VALID  DOUBLE "--val-data=source.txt,target.txt --val-every=1 "
@@ -120,8 +120,8 @@ static void test_means(void **state) {
     for (int i = 0; i < 3; i++) assert_true(fabs(logged(*state, "val", "loss", parts[i]) / whole - 1) < 1e-6);
 }
 
-/* Resumed in the middle of an epoch, with other batch widths before and after, at a rate that is given
- * although it is what other schedules have if none is. */
+/* Resumed in the middle of an epoch, with other batch widths before and after, and with an explicit rate
+ * equal to the default of other schedules. */
 static void test_resume(void **state) {
 #define THIRTY                                                                                               \
     PAIRS "--steps=30 --val-every=7 --val-steps=2 --schedule=noam --lr=1e-3 --label-smoothing=0.1 "          \
@@ -133,7 +133,7 @@ static void test_resume(void **state) {
     const char *whole = log_numbers(*state, "whole.jsonl", 13);
     program_succeeds(*state, RESUME "=parts/step-00000013 --out=third -q --device=cpu --log=third.jsonl");
     assert_string_equal(log_numbers(*state, "third.jsonl", 13), whole);
-    /* The rate at the end of the first run's schedule is no obstacle to another rate or schedule. */
+    /* The last rate of the first run's schedule does not prevent another rate or schedule. */
     program_succeeds(*state, RESUME " --out=third -q --device=cpu --steps=31 --lr=2e-3");
     program_succeeds(*state, RESUME " --out=third -q --device=cpu --steps=32 --schedule=cosine");
     program_succeeds(*state, RESUME " --out=third -q --device=cpu --steps=33 --schedule=constant");
@@ -150,10 +150,10 @@ static void test_masked(void **state) {
     expect_text(ran->output, "one two dog runs\ngap 1: dog "); // on a terminal, too
     program_succeeds(*state, "cp -r masked strange && sed -i 's/^dog$/d\xC2\x9Bg/' strange/*/vocab.txt");
     ran = program_succeeds(*state, "infer --model=strange --device=cpu --fill='one two [MASK] runs'");
-    expect_text(ran->error, "d\\302\\233g "); // not what a terminal obeys
+    expect_text(ran->error, "d\\302\\233g "); // without control characters
 }
 
-/* Embeddings of a line do not depend on the lines beside it, and pooling is what it says. */
+/* A line's embedding does not depend on other lines, and pooling follows its definition. */
 static void test_embeddings(void **state) {
     static const char *const poolings[] = {"mean", "first"};
     write_text_file(inside(*state, "lines.txt"), "one two dog runs one\n\ndog\n");
@@ -183,7 +183,7 @@ static void test_embeddings(void **state) {
     assert_true(memcmp(rows[0], rows[1], sizeof rows[0]) != 0);
     program_refuses(*state, ERROR_USAGE, "this model has no pooler",
                     "infer --model=masked --device=cpu --embed=lines.txt --output=e --pooling=pooler");
-    /* [CLS], 30 words and [SEP] fill the context of 32; a line with one word more is cut, and said to be. */
+    /* [CLS], 30 words and [SEP] fill the context of 32; a line with one more word is cut, with a message. */
     const Ran *ran =
         program_succeeds(*state, "(seq 30 | tr '\\n' ' '; echo; seq 31 | tr '\\n' ' ') >long.txt; "
                                  "infer --model=masked --device=cpu --embed=long.txt --output=e.safetensors");
@@ -201,7 +201,7 @@ static void read_embedding(const char *folder, float *row) {
     safetensors_close(file);
 }
 
-/* A folder of sentence-transformers says how: at most so many tokens, the first's state, of length 1. */
+/* A sentence-transformers folder sets the maximum number of tokens, the pooling and the normalization. */
 static void test_sentence_transformers(void **state) {
     float plain[32], theirs[32];
     double squares = 0;
@@ -251,7 +251,7 @@ static void interrupt(const char *folder, const char *command) {
     assert_false(path_exists(inside(folder, "x")));
 }
 
-/* Written answers stay, and the same command continues; half an answer at the end is computed again. */
+/* Written answers are kept, and the same command continues; an incomplete last answer is computed again. */
 static void test_interrupted(void **state) {
     const char *const commands[] = {
         "infer --model=pairs --device=cpu --translate=many.txt --batch=1 --beam=2 --tokens=20 "
@@ -276,13 +276,13 @@ static void test_interrupted(void **state) {
         expect_same_file(*state, "x", "all");
         assert_false(path_exists(inside(*state, "x.part")));
     }
-    /* Lines of any length come in their order, also where a batch is made of lines from further on. */
+    /* Answers are in the order of the lines, even if a batch contains lines from further on. */
     program_succeeds(*state, "%s --output=/dev/stdout -q >x", commands[0]);
     const Ran *ran = program_succeeds(*state, "%s --batch=5 -q >y; cmp x y", commands[0]);
     expect_text(ran->error, "BLEU");
 }
 
-/* How many tokens a step of the profile has that reads the lines of this text. */
+/* The number of tokens in a step of the profile that reads the lines of this text. */
 static double source_tokens(const char *folder, const char *text) {
     Bundle bundle;
     program_succeeds(
@@ -296,7 +296,7 @@ static double source_tokens(const char *folder, const char *text) {
     return tokens;
 }
 
-/* A batch is a step of a profile; reading the sources and each token stand apart in it. */
+/* A batch is a step of a profile, in which reading the sources and each token are separate ranges. */
 static void test_profile(void **state) {
     const char *translate =
         "infer --model=pairs --device=cpu --translate=source.txt --tokens=6 --min-tokens=6";

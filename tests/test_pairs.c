@@ -48,7 +48,7 @@ static PairSource *open_pairs(const char *folder, int64_t seq) {
     write_side(options.target, 1, PAIRS);
     PairSource *pairs;
     expect_ok(pairs_open(&options, &pairs));
-    tokenizer_free(tokenizer); /* the pairs do not need it any more */
+    tokenizer_free(tokenizer); /* the pairs no longer need it */
     return pairs;
 }
 
@@ -86,7 +86,7 @@ static void what_is_wrong_is_named(void **state) {
     write_text_file(target, "eins\nzwei");
     expect_error(pairs_open(&options, &pairs), ERROR_FORMAT, "has 3 lines and");
     assert_null(pairs);
-    write_text_file(target, "eins\nzwei\n\n"); /* an empty line is a line, and leaves its pair out */
+    write_text_file(target, "eins\nzwei\n\n"); /* an empty line counts as a line, and its pair is skipped */
     expect_ok(pairs_open(&options, &pairs));
     assert_int_equal(pairs_count(pairs), 2);
     assert_int_equal(pairs_left_out(pairs), 1);
@@ -113,7 +113,7 @@ static void what_is_wrong_is_named(void **state) {
 
 /* ---- batches ---- */
 
-/* Checks a batch's rows against the pairs they say they are, and counts each pair. */
+/* Checks each row of a batch against the pair that it names, and counts the pair. */
 static void check_rows(const Batch *b, int64_t rows, int *seen) {
     int64_t longest[2] = {0, 0}, counted = 0;
     for (int64_t row = 0; row < rows; row++) {
@@ -200,7 +200,7 @@ static void padding_is_that_of_the_batches(void **state) {
         expect_ok(pairs_padding(pairs, 10, 5, &padding));
         assert_int_equal(padding.padded, slots);
         assert_int_equal(padding.tokens, tokens);
-        assert_true(tokens > slots * 6 / 10); /* sorted by length; about a half is padding if not */
+        assert_true(tokens > slots * 6 / 10); /* sorted by length; unsorted, about half would be padding */
         loader_close(loader);
         pairs_close(pairs);
     }
@@ -304,7 +304,7 @@ typedef struct {
     int masked, kept, random, places[MASKED_SEQ];
 } MaskCounts;
 
-/* A row of the alphabet's text between its begin and end tokens: what was done to it. */
+/* Counts how the tokens of a row, between its begin and end tokens, were masked. */
 static void count_masks(const int32_t *in, const int32_t *out, MaskCounts *m) {
     int hidden = 0, phase = -1, last = MASKED_SEQ - 1;
     assert_int_equal(in[0], 300);
@@ -348,8 +348,8 @@ static void masks_follow_the_rule(void **state) {
         for (int row = 0; row < ROWS; row++)
             count_masks(batch.inputs + row * MASKED_SEQ, batch.targets + row * MASKED_SEQ, &m);
     }
-    /* 15000 draws: five standard deviations are 245 of 12000 and 184 of 1500; a random one is at times the
-     * same or the mask. */
+    /* 15000 draws: five standard deviations are 245 for 12000 and 184 for 1500; a random token is sometimes
+     * the original or the mask. */
     assert_in_range(m.masked, 12000 - 245, 12000 + 245 + 30);
     assert_in_range(m.kept, 1500 - 184, 1500 + 184 + 30);
     assert_in_range(m.random, 1500 - 184 - 60, 1500 + 184);

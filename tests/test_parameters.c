@@ -83,7 +83,7 @@ static void counts_follow_from_the_list(void **state) {
     }
 }
 
-/* A table that two stacks share comes where it is first read. */
+/* A table shared by two stacks comes at its first reader's place. */
 static void a_shared_table_comes_first(void **state) {
     (void)state;
     Config c;
@@ -99,7 +99,7 @@ static void a_shared_table_comes_first(void **state) {
     parameters_close(&p);
 }
 
-/* A layer that files hold in parts has one name in memory, which random numbers and training states go by. */
+/* A layer stored in parts has a single name in memory, used by random streams and training states. */
 static void parts_have_names(void **state) {
     (void)state;
     static const char *const names[] = {"bert.encoder.layer.3.attention.self.query.bias",
@@ -125,7 +125,7 @@ static void parts_have_names(void **state) {
     parameters_close(&p);
 }
 
-/* Matrices and tables decay, wherever they lie; norms and biases do not. */
+/* Weight decay applies to matrices and tables, wherever they lie, not to norms and biases. */
 static void decay_is_a_mark(void **state) {
     (void)state;
     Config c;
@@ -144,8 +144,8 @@ static void decay_is_a_mark(void **state) {
     parameters_close(&p);
 }
 
-/* Every element is in one bucket and in one rank's part of it, whole blocks; and a bucket ends where its
- * group does, or less than a cut later. */
+/* Every element is in one bucket and in one rank's part of it; parts are whole blocks; a bucket ends at its
+ * group's end or less than one cut after it. */
 static void buckets_are_whole_blocks(void **state) {
     (void)state;
     for (int ranks = 2; ranks <= 64; ranks *= 2) {
@@ -174,7 +174,7 @@ static void buckets_are_whole_blocks(void **state) {
     }
 }
 
-/* Every element of the sums is in a block or in one part; a range cuts the parts. */
+/* Every element of the sums is in a block or in exactly one part; a range intersects the parts. */
 static void parts_lie_outside_the_blocks(void **state) {
     (void)state;
     for (int k = 0; config_preset_name(k); k++) {
@@ -202,8 +202,8 @@ static void parts_lie_outside_the_blocks(void **state) {
     }
 }
 
-/* Accumulated gradients of earlier micro-batches, for parts outside the blocks or for everything: each part
- * has its own place, one after another. */
+/* Sums over earlier micro-batches, for the parts outside the blocks or for everything: the parts lie one
+ * after another. */
 static void finished_parts_have_places(void **state) {
     (void)state;
     static float memory[1];

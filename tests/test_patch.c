@@ -1,5 +1,5 @@
-/* patch: the header's formulas in plain double for the specification, the specification for every form, and
- * differences for its gradient. */
+/* patch: the specification against the header's formulas in double precision and its gradient against finite
+ * differences; every form against the specification. */
 #include "kernels/patch/patch.h"
 #include "tests/support/compare.h"
 
@@ -14,7 +14,8 @@ typedef struct {
 enum { WEIGHT, BIAS, TOKEN, POSITION, DY, DWEIGHT, DBIAS, DTOKEN, DPOSITION, INPUTS };
 enum { OUT_Y, OUT_X, OUT_DWEIGHT, OUT_DBIAS, OUT_DTOKEN, OUT_DPOSITION, OUTPUTS };
 
-/* Edges that no patch reaches, odd sides and widths, one patch, patches of one pixel, and vectors' sizes. */
+/* Edges outside all patches, odd sides and widths, a single patch, patches of one pixel, and sizes that suit
+ * vectors. */
 static const Case cases[] = {
     {1, 1, 1, 1, 1, 1, false},     {1, 1, 1, 1, 1, 1, true},    {2, 4, 4, 3, 2, 8, true},
     {3, 5, 7, 1, 2, 5, true},      {2, 9, 6, 3, 3, 13, false},  {2, 8, 24, 4, 8, 32, true},
@@ -128,8 +129,8 @@ static void add_to(double *want, double *bound, int64_t at, double value, double
     bound[at] += error * fabs(value);
 }
 
-/* One row of x and y. An input is scaled and shifted in fp32 and then stored. The sum of a product, with what
- * is added to it, may be stored after each of three additions. */
+/* One row of x and y. An input is scaled and shifted in fp32 and then stored. The product's sum may be stored
+ * after each of three additions. */
 static void model_row(const Batch *batch, Units u, double *const *in, int64_t row, double **want,
                       double **bound) {
     const Case *c = &batch->size;
@@ -259,7 +260,7 @@ static void wrong_contracts_are_refused(void **state) {
     wrong[1].size = 7;
     wrong[2].position.shape = shape2(5, 8);
     wrong[3].pixels.dtype = I32;
-    wrong[4].token = tensor_view(NULL, F32, shape1(8)); // then there are five positions
+    wrong[4].token = tensor_view(NULL, F32, shape1(8)); // this case has five positions
     for (int i = 0; i < 5; i++) {
         Status status = patch_forward(&ctx, &wrong[i], ARENA_SAVED);
         assert_int_equal(status_code(status), ERROR_INTERNAL);

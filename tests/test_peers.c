@@ -1,5 +1,5 @@
-/* Ranks on GPUs: two on one GPU read each other's memory, which needs no second GPU; NCCL wants one for each.
- * Skipped where there is no GPU. The tests' own process starts no CUDA: its children do. */
+/* Ranks on GPUs. With the peer engine two ranks can share one GPU; NCCL requires one for each. Skipped
+ * without a GPU. CUDA is used only in child processes, never in the test's own. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "comm/comm_internal.h"
@@ -34,7 +34,7 @@ typedef struct {
     Comm *comm;
 } Opened;
 
-/* Skips the test where there is no GPU, or not one for each rank where each needs its own. */
+/* Skips the test without a GPU or, if each rank needs its own, with fewer GPUs than ranks. */
 static Status open_rank(const Run *run, int rank, Opened *o) {
     Identity identity = identity_of(rank, run->size, run->port);
     const int gpus = gpu_count ? gpu_count() : 0;
@@ -87,19 +87,19 @@ static void test_one_gpu_by_mistake(void **state) {
     (void)state;
     Run run = {.engine = "peer", .size = 2, .port = free_port()};
     const RankEnd *ends = ranks_run(2, check_rank, &run, PATIENCE);
-    if (ends[0].code == 0) skip(); // there are two GPUs, and each rank has had its own
+    if (ends[0].code == 0) skip(); // each rank has used its own of two GPUs
     for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, ERROR_USAGE, "ranks 0 and 1 on ");
     expect_rank(ends, 1, ERROR_USAGE, "both have the GPU GPU-");
 }
 
-/* ---- captured, and replayed ---- */
+/* ---- captured graphs ---- */
 
 static Status order(Comm *comm, Event *event, Lane before, Lane after) {
     TRY(comm_record(comm, before, event));
     return comm_wait(comm, after, event);
 }
 
-/* t becomes the sum of all ranks', twice: by whole collectives, and in halves as a step has them. */
+/* Sums t over all ranks twice: by whole collectives, and in two halves as in a step. */
 static Status sum_twice(Comm *comm, Event *event, Tensor t, Tensor arrivals, Tensor count) {
     TRY(order(comm, event, LANE_MAIN, LANE_SIDE));
     TRY(comm_reduce_scatter(comm, t, comm_piece(comm, t), LANE_SIDE));
@@ -139,7 +139,7 @@ static Status replay_rank(int rank, void *user) {
     TRY(comm_share(o.comm, memory, 2 * sizeof values));
     const Tensor arrivals = tensor_view((float *)memory + ELEMENTS, F32, shape1(others));
     const Tensor count =
-        tensor_view((float *)memory + ELEMENTS + others, F32, shape1(1)); // of what does not matter
+        tensor_view((float *)memory + ELEMENTS + others, F32, shape1(1)); // of arbitrary data
     for (int i = 0; i < ELEMENTS; i++) values[i] = (float)(rank + 1);
     TRY(o.device->upload(o.device, memory, values, sizeof values));
     TRY(capture(&o, event, tensor_view(memory, F32, shape1(ELEMENTS)), arrivals, count, &graph));
@@ -166,7 +166,7 @@ static void test_replay(void **state) {
 
 enum { SIDES = 4, SIDE = 256 };
 
-/* Products of several sizes, each for the first time: on an empty cache all ranks would time them at once. */
+/* Products of several new sizes: with an empty cache all ranks would time them at once. */
 static Status choosing_rank(int rank, void *user) {
     const Run *run = user;
     const size_t bytes = (size_t)(SIDES * SIDE) * (SIDES * SIDE) * sizeof(uint16_t);
@@ -213,7 +213,7 @@ static void test_one_choice(void **state) {
 
 /* ---- failure ---- */
 
-/* Rank 1 does not come to a collective; rank 0, which waits for it on the GPU, aborts. */
+/* Rank 1 does not enter a collective; rank 0, which waits for it on the GPU, aborts. */
 static Status abort_rank(int rank, void *user) {
     Opened o;
     void *memory;
@@ -227,7 +227,7 @@ static Status abort_rank(int rank, void *user) {
     }
     TRY(comm_barrier(o.comm));
     Status status = comm_check(o.comm);
-    close_rank(&o); // which waits for the lane
+    close_rank(&o); // this call waits for the lane
     return status;
 }
 
@@ -240,7 +240,7 @@ static void test_abort(void **state) {
 
 static void on_lost(void *user, Status status) {
     (void)user;
-    _exit((int)status_code(status)); // while a kernel waits for the other rank
+    _exit((int)status_code(status)); // a kernel is waiting for the other rank
 }
 
 static Status killed_rank(int rank, void *user) {
@@ -255,7 +255,7 @@ static Status killed_rank(int rank, void *user) {
     for (int64_t step = 0;; step++) {
         pulse_step(o.r, step);
         TRY(comm_all_reduce(o.comm, tensor_view(memory, F32, shape1((int64_t)(bytes / 4))), LANE_MAIN));
-        if (rank == 1 && step == 5) (void)kill(getpid(), SIGKILL); // in the middle of it
+        if (rank == 1 && step == 5) (void)kill(getpid(), SIGKILL); // during the collective
         TRY(o.device->synchronize(o.device));
     }
 }
@@ -268,7 +268,7 @@ static Status look_at_memory(int rank, void *user) {
     return device->available(device, user);
 }
 
-/* The other ends soon, and the GPU has its memory back, again and again. */
+/* The other rank ends soon, and the GPU's memory is released, repeatedly. */
 static void test_killed_rank(void **state) {
     (void)state;
     size_t *available = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -282,7 +282,8 @@ static void test_killed_rank(void **state) {
         assert_true(ends[0].seconds < ends[1].seconds + 10);
     }
     expect_rank(ranks_run(1, look_at_memory, available, PATIENCE), 0, 0, "");
-    assert_true(available[0] + (32 << 20) > before); // others may use it, but no share of 64 MiB is left
+    assert_true(available[0] + (32 << 20) >
+                before); // other programs may use memory, but no 64 MiB of the ranks remain
     munmap(available, 4096);
 }
 

@@ -1,4 +1,4 @@
-/* The picture of a comparison: what it shows, and what it refuses. From comparisons made by hand. */
+/* The picture of a comparison: its contents and its errors, from handmade comparisons. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "report/picture.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The naive form of the second operation takes longest: its bar is as long as one can be. */
+/* The naive form of the second operation takes longest: its bar has the maximum length. */
 static const char comparison[] =
     "{\"schema\":1,\"model\":\"small & <fast>\",\"device\":\"a GPU\",\"library\":\"-\",\"dtype\":\"<bf16\","
     "\"batch\":4,\"seq\":64,\"rounds\":10,\"operations\":["
@@ -43,7 +43,7 @@ static void shows_both_forms(void **state) {
     expect_part(text, ">0.500 ms<");
     expect_part(text, ">10.00×<");
     expect_part(text, ">4.00×<");
-    assert_null(strstr(text, "inf")); // nothing is divided by a form that took no time
+    assert_null(strstr(text, "inf")); // no division by a time of 0
     assert_string_equal(text + length - strlen("</svg>\n"), "</svg>\n");
     memory_free(text);
 }

@@ -1,4 +1,4 @@
-/* ./train and ./infer with pictures, as a user runs them. */
+/* ./train and ./infer with pictures, from the user's side. */
 #include "base/directories.h"
 #include "tasks/pictures/images/write.h"
 #include "tests/support/program.h"
@@ -15,7 +15,7 @@
 
 enum { CLASSES = 3, EACH = 6, SIDE = 20 };
 
-/* The class says where a bright square lies. */
+/* The class determines the position of a bright square. */
 static int pictures_setup(void **state) {
     int code = program_setup(state);
     for (int i = 0; i < CLASSES * EACH && !code; i++) {
@@ -66,7 +66,7 @@ static void learns_classes(void **state) {
         total = pixel[0] + pixel[1] + pixel[2];
         if (total > most) most = total;
     }
-    assert_true(most > 3 * 127); // the patch that gets most is white over whatever the picture is
+    assert_true(most > 3 * 127); // the patch with the largest share is white, blended with the picture
     const uint8_t *top = map.pixels + 3 * (map.width - 1),
                   *bottom = map.pixels + 3 * (map.height * map.width - 1);
     assert_int_equal(top[0] + top[1] + top[2], 3 * 255);
@@ -118,7 +118,7 @@ static void passes_over_broken_pictures(void **state) {
     expect_ok(directory_remove(inside(*state, "data/classb/bad.jpg")));
 }
 
-/* A head that is kept keeps its names. */
+/* If the head is kept, so are its class names. */
 static void names_of_classes_are_compared(void **state) {
     const char *again =
         "train --model=named --batch=4 --device=cpu --peaks=0 --steps=1 --val-every=0 --data=";
@@ -140,8 +140,8 @@ static void names_of_classes_are_compared(void **state) {
     assert_null(strstr(ran->error, "by their order"));
 }
 
-/* label2id finds a class by its name, so that no two are called the same: neither in folders whose names a
- * terminal could not show apart, nor in a stranger's id2label. */
+/* label2id finds a class by name, so names are made unique: those of folders that differ only in control
+ * characters, and those in an untrusted id2label. */
 static void equal_names_are_numbered(void **state) {
     program_succeeds(*state, "mkdir alike && cp -r data/classa alike/caf$(printf '\\350') && "
                              "cp -r data/classb alike/caf$(printf '\\351')");

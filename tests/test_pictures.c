@@ -13,7 +13,7 @@ enum { CLASSES = 2, EACH = 5, COUNT = CLASSES * EACH, SIDE = 4, BYTES = SIDE * S
 static const ImageProcessor processor = {SIDE, SIDE, 1, SIDE, SIDE, RESAMPLE_BILINEAR, {0}, {0}};
 static const Augmentation some = {0.4, true, 2, 0.5};
 
-/* Each picture has a colour of its own: 10, 20, ... in its upper half, and 5 more in its left half. */
+/* Each picture has its own colour: 10, 20, ... in the upper half, and 5 more in the left half. */
 static void write_pictures(const char *folder) {
     for (int i = 0; i < COUNT; i++) {
         uint8_t pixels[8 * 8];
@@ -75,7 +75,7 @@ static void any_workers_and_any_beginning_give_the_same(void **state) {
         }
         loader_close(loader);
     }
-    assert_memory_not_equal(expected[0].pixels, expected[3].pixels, BYTES); /* of another epoch's */
+    assert_memory_not_equal(expected[0].pixels, expected[3].pixels, BYTES); /* in another epoch */
     images_close(source);
 }
 

@@ -1,5 +1,5 @@
-/* Products of many tiles, with and without their epilogues, against the specification: what a step of a real
- * model asks of the library and, on Hopper, of our own kernel (kernels/gemm/cuda_hopper.cuh): more tiles than
+/* Products of many tiles, with and without epilogues, against the specification, as in a step of a real
+ * model, by the library and on Hopper by our own kernel (kernels/gemm/cuda_hopper.cuh): more tiles than
  * clusters, tiles that are cut at the edges, k that ends inside a stage, several sweeps over the columns. */
 #include "kernels/linear/linear.h"
 #include "tests/support/compare.h"
@@ -20,7 +20,7 @@ static const Case gpu_cases[] = {
     {1031, 264, 6152, true, ACTIVATION_GELU_TANH, false, false}, // GELU alone
     {2100, 1352, 2056, true, ACTIVATION_GELU, true, false},      // the same by erf
     {1031, 264, 6152, true, ACTIVATION_GELU, false, false},
-    {600, 8200, 520, true, ACTIVATION_NONE, false, false}, // each row of tiles swept for itself
+    {600, 8200, 520, true, ACTIVATION_NONE, false, false}, // each row of tiles is swept separately
     {2311, 72, 1544, false, ACTIVATION_NONE, false, false},
 };
 enum { GPU_CASES = sizeof gpu_cases / sizeof *gpu_cases };
@@ -30,7 +30,7 @@ static const Case cpu_cases[] = {
     {64, 768, 3072, true, ACTIVATION_GELU_TANH, true, false},
     {64, 768, 3072, true, ACTIVATION_GELU_TANH, false, false},
     {37, 3072, 768, true, ACTIVATION_NONE, false, true},
-    {131, 257, 517, true, ACTIVATION_GELU, true, false}, // no multiple of anything
+    {131, 257, 517, true, ACTIVATION_GELU, true, false}, // not a multiple of any tile size
     {131, 257, 517, true, ACTIVATION_GELU, false, false},
     {5, 1000, 33, false, ACTIVATION_RELU, false, false},
     {200, 31, 1, true, ACTIVATION_TANH, false, false},
@@ -117,8 +117,8 @@ static double slope(const Case *c, double z) {
     return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * z * z);
 }
 
-/* As in test_linear.c: GELU is no steeper than 1.13, and the hardware's tanh may err by four units. What
- * enters the products has been rounded already. `bound` comes with the magnitudes. */
+/* As in test_linear.c: GELU is no steeper than 1.13, and the hardware's tanh may err by four units. The
+ * products' inputs are already rounded. On entry `bound` holds the magnitudes. */
 static void bound_errors(const Case *c, Units u, double *const *in, double *const *want, double **bound) {
     const double steepest = 1.13, tanh_error = 4 * (u.product + u.wide);
     const double forward = sum_error(u.wide, c->in), backward = sum_error(u.wide, c->out);

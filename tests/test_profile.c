@@ -1,4 +1,4 @@
-/* Real steps, traced on the CPU: their events and tables. */
+/* Events and tables of real steps traced on the CPU. */
 #include "profile/compare.h"
 #include "run/peaks.h"
 #include "tests/support/expect.h"
@@ -35,17 +35,17 @@ static void test_events(void **state) {
         /* Two norms, an attention and four linear layers in a block, embed, final norm, head: forward and
          * backward; the update. */
         assert_int_equal(counts[TRACE_STEP], TRACED_STEPS);
-        assert_int_equal(own, TRACED_STEPS); // "my range", and no range that fusebox itself opens
+        assert_int_equal(own, TRACED_STEPS); // only "my range", and no range that fusebox opens itself
         assert_int_equal(counts[TRACE_PHASE], TRACED_STEPS); // the others are inside "my range", so they are
                                                              // scopes
         assert_int_equal(counts[TRACE_OPERATION], TRACED_STEPS * (2 * (7 * TRACED_LAYERS + 3) + 1));
         assert_int_equal(counts[TRACE_FILL], TRACED_STEPS); // gradients and loss at once
         assert_true(counts[TRACE_KERNEL] >= counts[TRACE_PRIMITIVE]);
         assert_true(covered <= steps_ns(t));
-        assert_true(device_ns(t) <= steps_ns(t)); // one after another, none twice
+        assert_true(device_ns(t) <= steps_ns(t)); // in sequence, without overlap
         int64_t early = 0;
         for (int64_t i = 0; i < t->memory_count; i++) early += t->memory[i].at == 0;
-        assert_true(early <= ARENA_COUNT); // the window before is forgotten
+        assert_true(early <= ARENA_COUNT); // the earlier window is discarded
     }
 }
 
@@ -79,7 +79,7 @@ static void test_operations(void **state) {
         }
 }
 
-/* Only what multiplies matrices may count as such. */
+/* Only matrix products may have the category of matrix products. */
 static void test_categories_of_operations(void **state) {
     (void)state;
     for (int operation = 0; operation < OP_COUNT; operation++) {
@@ -89,7 +89,7 @@ static void test_categories_of_operations(void **state) {
     assert_int_equal(operation_category(OP_NORM), CATEGORY_NORMALIZATION);
 }
 
-/* A primitive has the category with which it was launched, its operation that of ops.def. */
+/* A primitive has the category given at its launch, an operation that of ops.def. */
 static void test_categories_of_primitives(void **state) {
     static const struct {
         const char *operation, *name;
@@ -107,7 +107,7 @@ static void test_categories_of_primitives(void **state) {
             for (int o = 0; o < OP_COUNT && e->kind == TRACE_OPERATION; o++)
                 if (strcmp(e->operation, operation_name((Operation)o)) == 0)
                     assert_int_equal(e->category, operation_category((Operation)o));
-            if (e->kind == TRACE_OPERATION) assert_non_null(e->shapes); // of what its contract reads
+            if (e->kind == TRACE_OPERATION) assert_non_null(e->shapes); // for its contract's inputs
             if (e->kind != TRACE_PRIMITIVE) continue;
             assert_int_not_equal(e->category, CATEGORY_OTHER);
             for (int k = 0; k < KNOWN; k++)
@@ -120,7 +120,7 @@ static void test_categories_of_primitives(void **state) {
     for (int k = 0; k < KNOWN; k++) assert_true(found[k] > 0);
 }
 
-/* Sentences differ in length: a step has its own tokens, and the batch's sequences. */
+/* Sentences differ in length: each step has its own number of tokens, and the batch's number of sequences. */
 static void test_rates_of_each_step(void **state) {
     (void)state;
     Trace *t;
@@ -178,8 +178,9 @@ static void test_kernels(void **state) {
     tables_free(&tables);
 }
 
-/* The naive form's activations are vector code: what fusion saves is not that. A scalar GELU takes 13 ns an
- * element, 580 times what a bias takes of a quarter as many; this one takes 25 times that. */
+/* The naive form's activations are vectorized, so that vectorization is not counted as a gain of fusion. A
+ * scalar GELU takes 13 ns per element, 580 times as long as a bias on a quarter of the elements; the
+ * vectorized one takes 25 times as long. */
 static void test_activations_are_vector_code(void **state) {
     static const char *const names[] = {"linear forward: GELU", "linear backward: GELU gradient"};
     Tables tables;
@@ -194,7 +195,7 @@ static void test_activations_are_vector_code(void **state) {
     tables_free(&tables);
 }
 
-/* Kernels stand below what they serve, and take its time. */
+/* Kernels are below their operations, with these operations' device time. */
 static void expect_operators(const Table *t, bool fused) {
     const char *kernel = fused ? "  attention forward: flash attention" : "  attention forward: softmax exp";
     int64_t attention = find_row(t, "attention forward"), at = find_row(t, kernel), row = attention + 1;
@@ -253,8 +254,8 @@ static void test_steps(void **state) {
     }
 }
 
-/* Both forms need the same work, though fused attention does more; its sum is what the door counted, and its
- * least time that of all rows. */
+/* Both forms need the same work, although fused attention performs more. The sum equals op_run's count, and
+ * the least time that of all rows. */
 static void test_work(void **state) {
     Trace **traces = *state;
     double needed[FORM_COUNT], done[FORM_COUNT];
@@ -280,7 +281,7 @@ static void test_work(void **state) {
     assert_true(done[FORM_FUSED] > done[FORM_NAIVE]);
 }
 
-/* Above what was measured is an error, but where the data sheet has the limit that nothing passes. */
+/* Exceeding a measured limit is an error, unless the data sheet gives a higher one. */
 static void test_limits(void **state) {
     Trace *t = ((Trace **)*state)[FORM_FUSED];
     const Peaks measured = t->run.measured, sheet = t->run.sheet,
@@ -330,7 +331,7 @@ static void test_memory(void **state) {
     tables_free(&tables);
 }
 
-/* A share above 100% in the comparison's table is explained, and nothing else is. */
+/* The comparison's table explains a share above 100%, and prints no explanation otherwise. */
 static void shares_above_the_limit_are_explained(void **state) {
     (void)state;
     for (int above = 0; above < 2; above++) {

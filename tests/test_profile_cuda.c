@@ -1,4 +1,4 @@
-/* Real steps, traced on a GPU: kernels, graphs, and what a second subscriber of CUPTI leaves. */
+/* Real steps traced on a GPU: kernels, graphs, and a second CUPTI subscriber. */
 #include "kernels/ctx.h"
 #include "profile/cupti.h"
 #include "profile/fold.h"
@@ -17,7 +17,7 @@ static Device *open_gpu(void) {
     return device;
 }
 
-/* Whatever the source: kernels lie in steps, serve something, and none is missing. */
+/* From any source: every kernel is in a step and attributed, and none is missing. */
 static void expect_kernels(const Trace *t) {
     int64_t kernels = 0, wanted = 0;
     for (int64_t i = 0; i < t->count; i++) {
@@ -67,7 +67,7 @@ static void test_activities(void **state) {
     device->close(device);
 }
 
-/* Launched as graphs, every operation has the kernels that it has launched one by one. */
+/* Launched as a graph, every operation has the same kernels as launched one by one. */
 static void test_graphs(void **state) {
     (void)state;
     Device *device = open_gpu();
@@ -80,7 +80,7 @@ static void test_graphs(void **state) {
     for (int64_t i = 0; i < graphs->count; i++)
         launches +=
             graphs->events[i].kind == TRACE_RUNTIME && strstr(graphs->events[i].name, "GraphLaunch") != NULL;
-    assert_int_equal(launches, 2 * TRACED_STEPS); // gradients and update; the window before has captured them
+    assert_int_equal(launches, 2 * TRACED_STEPS); // gradients and update, captured in the earlier window
     assert_true(graphs->run.launches == eager->run.launches && graphs->run.dropped == 0);
     expect_ok(figures_make(eager, &expected));
     expect_ok(figures_make(graphs, &figures));
@@ -105,7 +105,7 @@ static void ignore_call(void *user, int domain, uint32_t id, const void *data) {
     (void)data;
 }
 
-/* Somebody else has subscribed to CUPTI before: the run goes on with CUDA events, and says who. */
+/* If another tool has subscribed to CUPTI, the run continues with CUDA events and names the tool. */
 static void test_second_subscriber(void **state) {
     (void)state;
     Device *device = open_gpu();
@@ -127,7 +127,7 @@ static void test_second_subscriber(void **state) {
     expect_kernels(t);
     trace_close(t);
     assert_int_equal(unsubscribe(planted), 0);
-    t = traced(device, 0, false); // and when it has gone, CUPTI is ours
+    t = traced(device, 0, false); // after it has unsubscribed, CUPTI is available
     assert_int_equal(t->run.source, SOURCE_CUPTI);
     trace_close(t);
     device->close(device);

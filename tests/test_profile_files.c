@@ -1,4 +1,4 @@
-/* Profiles as their users make them: the programs run, and what they leave is read. */
+/* Profiles from the user's side: runs the programs and reads their files. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/version.h"
@@ -12,7 +12,7 @@
 
 #define SHORT "--profile=1,0,1,2,1 --steps=6 --val-every=0 --sample-every=0"
 
-/* Reads the bundle that a run left, which checks all of its form. */
+/* Reads a run's bundle, which checks its form. */
 static Bundle bundle_in(const char *folder, const char *name) {
     Bundle bundle;
     expect_ok(bundle_read(inside(folder, name), &bundle));
@@ -50,7 +50,8 @@ static void train_leaves_its_files(void **state) {
     assert_true(path->step.ns > 0 && path->peak_bytes > 0 && path->step.launches > 0 &&
                 path->rows[0].work.flops > 0);
     assert_int_equal(path->step.tokens, 64);
-    assert_true(path->audit_count >= 6); // one more each where the limits and the cost of tracing are known
+    assert_true(path->audit_count >=
+                6); // one more check each if the limits and the tracing overhead are known
     bundle_free(&bundle);
     const Ran *ran = program_succeeds(*state, "profile check made/here/profiling_stats.json");
     expect_text(ran->output, "gpt2-nano (changed), fp32");
@@ -70,7 +71,7 @@ static void train_leaves_its_files(void **state) {
 static void expect_nested(const char *folder, const char *name) {
     json_t *root = json_in(folder, name), *event;
     enum { TRACKS = 512, DEPTHS = 32, FIRST_TRACK = 10000 };
-    double open[TRACKS][DEPTHS]; // ends of the slices that enclose the present one
+    double open[TRACKS][DEPTHS]; // ends of the enclosing slices
     int depth[TRACKS] = {0};
     size_t i, slices = 0;
     json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
@@ -97,8 +98,8 @@ static void trace_is_nested(void **state) {
     expect_nested(*state, "nested/trace.json");
 }
 
-/* One process; arrows from operations to their primitives; inputs; the data loader's thread, which has read
- * the first batches before the first step. */
+/* One process; arrows from operations to their primitives; inputs; the data loader's thread, which read the
+ * first batches before the first step. */
 static void trace_of_the_cpu(void **state) {
     int64_t primitives = 0, products = 0, arrows = 0, readings = 0, shapes = 0;
     size_t i;
@@ -219,7 +220,7 @@ static void questions_are_answered(void **state) {
     assert_string_equal(bundle.paths[1].label, "fused");
     assert_int_equal(bundle.paths[0].rows_count, bundle.paths[1].rows_count);
     assert_true(bundle.paths[0].step.launches > bundle.paths[1].step.launches);
-    /* A step has one time: that of the rounds in which the forms took turns. */
+    /* All reports give the same step time: that of the alternating rounds. */
     json_t *root = json_in(*state, "both/compare.json");
     for (int i = 0; i < 2; i++) {
         const json_t *path = json_object_get(root, bundle.paths[i].label);
@@ -245,11 +246,11 @@ static void pages_fit_desks_and_phones(void **state) {
     if (ran->code) fail_msg("%s%s", ran->output, ran->error);
 }
 
-/* The Llama family's needed work, counted by hand: products, 6 for each pair that is turned, 4 for each
- * SwiGLU and 11 for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
+/* The FLOPs that a Llama needs, counted by hand: products; 6 for each rotated pair; 4 for each SwiGLU and 11
+ * for its gradient, which the next layer computes; 4 and 3 per logit for softmax. */
 static void a_llamas_work_is_counted(void **state) {
     const double rows = 64, width = 128, kv = 64, qkv = width + 2 * kv, hidden = 384, vocab = 256;
-    // keys that all queries of all heads see, the columns of a head, and what turning q and k takes
+    // visible keys of all queries and heads, columns of a head, FLOPs of rotating q and k
     const double seen = 2 * 4 * (32 * 33 / 2), head = 32;
     const double turned = 6 * rows * (width + kv) / 2;
     const struct {
@@ -296,7 +297,7 @@ static void first_cell(const char *csv, const char *key, char text[64]) {
     snprintf(text, 64, "%.*s", (int)strcspn(row, ",\n"), row);
 }
 
-/* Idle time is what is left of a step with tracing on, of which the device's time is too. */
+/* Idle time is a step's time minus the device's, both with tracing on. */
 static void expect_idle(const char *folder, const char *sweep, const char *table) {
     char path[160], idle[64], overhead[64];
     snprintf(path, sizeof path, "%s/profiling_stats_bs1_seq8.json", sweep);
@@ -335,14 +336,14 @@ static void expect_sweep(const char *folder, const char *sweep) {
     lines = 0;
     for (const char *at = table; (at = strstr(at, "<rect ")); at++) lines++;
     assert_true(lines == 3 * 4 ||
-                lines == 4 * 4); // a bar of each size; the share of the limits may not be known
+                lines == 4 * 4); // a bar for each size; the share of the limits may be unknown
     assert_null(strstr(table, ">nan"));
     expect_text(table, "--matrix: #4474a6"); // the style of a profile's page
     assert_null(strstr(table, "min-width: 700px"));
     memory_free(table);
     snprintf(path, sizeof path, "%s/kernel_analysis_report_bs1_seq8.md", sweep);
     expect_ok(file_read(inside(folder, path), 1 << 20, &table, &length));
-    expect_text(table, "FLOP/s | "); // each figure with a unit that suits it
+    expect_text(table, "FLOP/s | "); // each figure with a suitable unit
     expect_text(table, "B/s | ");
     assert_null(strstr(table, "| TB/s |"));
     memory_free(table);
@@ -368,7 +369,7 @@ static void sweeps_leave_every_size(void **state) {
         program_succeeds(*state, "train " TINY " %s --fused=0 --profile-out=t --report=questions", sizes);
     expect_text(ran->output, "Sizes side by side");
     expect_text(ran->output, "batch 2, seq 16\n");
-    assert_null(strstr(ran->output, "memory plan")); // nothing of each run: the files have that
+    assert_null(strstr(ran->output, "memory plan")); // no report of single sizes, which are in files
     expect_text(ran->output, "fp32, on ");
     expect_text(ran->output, "; records from: CPU clock");
     expect_sweep(*state, "t");

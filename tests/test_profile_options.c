@@ -1,4 +1,4 @@
-/* The profile's options as their users see them: windows, timers, names, what is refused. */
+/* The profile's options from the user's side: windows, timers, names, errors. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/wrap.h"
@@ -38,14 +38,14 @@ static void test_window(void **state) {
     expect_text(ran->output, "more rows left out (--limit)");
     expect_text(ran->output, " us  ");
     const char *head = strstr(ran->output, "\nCPU clock; steps 2 to 3");
-    assert_true(head && head < strstr(ran->output, "Operations\n")); // the source stands before all tables
+    assert_true(head && head < strstr(ran->output, "Operations\n")); // the source is named before all tables
     for (const char *line = head, *end; (end = strchr(line, '\n')); line = end + 1)
         if (end - line > REPORT_WIDTH) fail_msg("wider than %d: %.*s", REPORT_WIDTH, (int)(end - line), line);
     assert_true(path_exists(inside(*state, "segments/profiling_stats_segment1.json")));
     assert_true(path_exists(inside(*state, "segments/gpt2-nano_trace_bs2_seq32_segment2.json")));
 }
 
-/* As guides to PyTorch's profiler have it: no run that is timed, and a range with a name of the user's. */
+/* Options as in guides to PyTorch's profiler: no timed steps, and a range named by the user. */
 static void test_benchmark_skipped(void **state) {
     const Ran *ran =
         program_succeeds(*state, PROFILED "--steps=3 --profile=1,0,0,2,1 --skip-benchmark --torch-compat "
@@ -67,7 +67,7 @@ static void test_timers(void **state) {
     assert_null(strstr(ran->output, "Kernels"));
 }
 
-/* If the run ends with the recorded steps, nothing was timed, and no such times are reported. */
+/* If the run ends with the recorded steps, no steps were timed, and no such times are reported. */
 static void test_nothing_timed(void **state) {
     const Ran *ran =
         program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,3,1 --profile-latency --report=tables");
@@ -79,8 +79,8 @@ static void test_nothing_timed(void **state) {
     assert_null(strstr(ran->output, "pinned"));
 }
 
-/* On the CPU there is nothing to rest; layers are a range in each pass; a model of one's own has its folder's
- * name. */
+/* The CPU has no rest between primitives; each layer is a range in each pass; a user's model is named after
+ * its folder. */
 static void test_what_is_said(void **state) {
     const Ran *ran = program_succeeds(
         *state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-apart --report=tables --profile-out=said "
@@ -92,7 +92,7 @@ static void test_what_is_said(void **state) {
     expect_text(ran->output, "profile  own/step-00000002, batch 1");
 }
 
-/* Operators without their kernels, and the readers' threads as rows of their own. */
+/* Operators without their kernels, and separate rows for readers' threads. */
 static void test_operators_and_threads(void **state) {
     program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,2,1 --workers=2 --profile-out=whole -q");
     program_succeeds(*state, "grep -q '^  ' whole/tables/operators.csv"); // a kernel below its operator
@@ -129,8 +129,8 @@ static void expect_brief(const char *text, const char *const *parts, int most) {
     for (; *parts; parts++) expect_text(begin, *parts);
 }
 
-/* A profile fits on a screen, unless more is asked for. The first run measures the limits; the others know
- * them. */
+/* A profile fits on a screen by default. The first run measures the limits; later ones read them from the
+ * cache. */
 static void test_brief(void **state) {
     static const char *const one[] = {"profile  gpt2",    "median of 2 with tracing off",
                                       "forward ",         "longest  operation",
@@ -179,7 +179,7 @@ static void test_infer(void **state) {
     }
 }
 
-/* The files' tables are those of the terminal, but for the limit. */
+/* The files' tables equal the terminal's, except for the limit of rows. */
 static void test_views_of_files(void **state) {
     program_succeeds(*state, PROFILED "--steps=3 --profile=1,0,0,1,1 --profile-out=views --torch-compat "
                                       "--fused=0 --unit=ns --sort=name --limit=1 -q");

@@ -1,4 +1,4 @@
-/* The options of ./train and ./infer: defaults, what depends on what, and contradictions. */
+/* The options of ./train and ./infer: defaults, derived options, and contradictions. */
 #include "tasks/task.h"
 
 #include <setjmp.h>
@@ -155,7 +155,7 @@ static void test_train_contradictions(void **state) {
     train("--sample-every=0 --sample-tokens=3", "--sample-tokens has no effect without --sample-every");
     train("--sheps=3", "unknown option '--sheps=3'; did you mean '--steps'?");
     infer("--temp=1", "unknown option '--temp=1'; did you mean '--temperature' or '--template'?");
-    train("--foo=3", "unknown option '--foo=3'; --help lists them all"); // and not: did you mean '--log'?
+    train("--foo=3", "unknown option '--foo=3'; --help lists them all"); // but no "did you mean '--log'?"
     train("--schedule=cosin",
           "--schedule=cosin: expected cosine|linear|wsd|constant|noam; did you mean 'cosine'?");
     train("--beta1=1", "--beta1=1: expected a number of at least 0 and below 1");
@@ -249,7 +249,7 @@ static void test_help(void **state) {
     }
 }
 
-/* The output of --print-config gives the same options back, and the same output. */
+/* Reading the output of --print-config gives the same options, and prints the same output. */
 static void test_print_config(void **state) {
     (void)state;
     const char *const lines[] = {"", "--dtype=fp64 --steps=30 --lr=0.1 --schedule=constant",
@@ -346,7 +346,7 @@ static void options_have_the_names_that_people_know(void **state) {
     assert_true(o.lr == 0.5 && o.batch == 3 && o.warmup == 2 && o.clip == 0.25 && o.accum == 4);
     assert_true(options_given(&set, "lr"));
     options_close(&set);
-    train("--chat", "--chat is an option of infer"); // --sort is another word
+    train("--chat", "--chat is an option of infer"); // --sort is a different option
 }
 
 int main(void) {

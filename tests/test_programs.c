@@ -146,7 +146,7 @@ static void test_files(void **state) {
     assert_false(path_exists(inside(*state, "nowhere")));
 }
 
-/* A disk that is full while saving: the checkpoint before stays, and nothing is left of the new one. */
+/* The disk is full while saving: the earlier checkpoint stays, and nothing is left of the new one. */
 static void test_unwritable_checkpoint(void **state) {
     program_refuses(*state, ERROR_FILE, "small/step-00000001",
                     "trap '' XFSZ && ulimit -f 100 && train " TINY
@@ -182,7 +182,7 @@ static void test_bad_data(void **state) {
         program_refuses(folder, ERROR_FORMAT, cases[i][0], "%s", cases[i][1]);
 }
 
-/* Copies the checkpoint, damages a file of it, and has it loaded. */
+/* Copies the checkpoint, damages one of its files, and loads it. */
 static void expect_damaged(const char *folder, const char *file, const char *damage, const char *command) {
     program_succeeds(folder, "rm -rf bad && cp -r runs bad && cd bad/step-00000002 && %s", damage);
     program_refuses(folder, ERROR_FORMAT, file, "%s", command);
@@ -201,7 +201,7 @@ static void test_bad_checkpoint(void **state) {
     expect_damaged(folder, "model.safetensors", "echo more >>model.safetensors", load);
     expect_damaged(folder, "the header does not match its digest",
                    "sed -i 's/wpe.weight/wpe.height/' model.safetensors", load);
-    /* The weights are looked at before memory is planned, of which there would not be enough. */
+    /* The weights are checked before memory is planned, which would not suffice. */
     expect_damaged(folder, "lack 'transformer.h.2.ln_1.weight'",
                    "sed -i 's/\"n_layer\": 2/\"n_layer\": 9000/' config.json", load);
     expect_damaged(folder, "has the shape (", "sed -i 's/\"n_embd\": 32/\"n_embd\": 65536/' config.json",
@@ -216,7 +216,7 @@ static void test_bad_checkpoint(void **state) {
 
 /* ---- 5: memory ---- */
 
-/* Terabytes each: a machine that has the memory would run instead. */
+/* Terabytes each, so that no machine has the memory. */
 static void test_memory(void **state) {
     static const char *const runs[] = {
         "train " TINY " --batch=1000000 --context=32768 --steps=1",
@@ -262,7 +262,7 @@ static void test_nothing_left(void **state) {
     assert_string_equal(ran->output, "");
 }
 
-/* Other programs' folders of models are found, or identified. */
+/* Model folders of other programs are found, or named in the error. */
 static void test_folders_of_others(void **state) {
     program_succeeds(*state,
                      "mkdir -p hub/refs hub/snapshots && cp -r runs/step-00000002 hub/snapshots/0123abc && "
@@ -280,7 +280,7 @@ static void test_folders_of_others(void **state) {
                     "infer --model=foreign --device=cpu");
 }
 
-/* Every option that the help names is in the manual, and completed. */
+/* Every option in the help is in the manual and in the completion. */
 static void test_manual_and_completion(void **state) {
     static const char *const programs[] = {"train", "infer"};
     for (int i = 0; i < 2; i++) {

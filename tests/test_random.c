@@ -75,7 +75,7 @@ static void permutations_visit_each_once(void **state) {
             fixed += at == i;
             other += at == random_permute(7, 1, n, i);
         }
-        if (n >= 64) assert_true(fixed < 10 && other < 10); /* one each is what a random permutation has */
+        if (n >= 64) assert_true(fixed < 10 && other < 10); /* a random permutation has one on average */
         free(seen);
     }
     int64_t large = (int64_t)1 << 62;

@@ -1,6 +1,5 @@
-/* Training on several ranks, on the CPU and by MPI, as a user starts it: the bits of one rank, checkpoints
- * across numbers of ranks, ranks that die, and starts that cannot be. Skipped where there is no mpirun or the
- * build has no MPI. */
+/* Training on several CPU ranks by MPI, from the user's side: results equal to one rank's, checkpoints across
+ * numbers of ranks, lost ranks, and starts that fail. Skipped without mpirun, or in a build without MPI. */
 #include "tests/support/program.h"
 
 #include <signal.h>
@@ -9,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What Open MPI requires for root, in a container, with few cores; it frees little when it ends. */
+/* Settings that Open MPI requires for root, in a container, with few cores. It leaks memory when it ends. */
 #define MPIRUN                                                                                               \
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "         \
     "OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 mpirun "
@@ -41,13 +40,13 @@ static void expect_same_step(const char *folder, const char *one, const char *ot
     }
 }
 
-/* Losses, norms, weights and moments of `ranks` ranks with a micro-batch each are those of one rank with so
- * many micro-batches; communication naive and fused. With `naive` so is everything where all runs naive. */
+/* Losses, norms, weights and moments of `ranks` ranks with one micro-batch each equal those of one rank with
+ * `ranks` micro-batches, with naive and fused communication; with `naive` also if everything runs naive. */
 static void expect_same_bits(const char *folder, int ranks, bool naive, const char *options) {
     static const char *const forms[] = {"1", "1,-comm", "0"};
     for (int i = 0; i < 2 + naive; i++) {
         program_succeeds(folder, "rm -rf many");
-        if (i != 1) // to one rank, communication is nothing
+        if (i != 1) // one rank does not communicate
             program_succeeds(folder,
                              "rm -rf one && train %s --accum=%d --steps=4 --fused=%s --out=one "
                              "--log=one.jsonl -q",
@@ -69,8 +68,8 @@ static void test_decoder_on_four(void **state) {
     expect_same_bits(*state, 4, false, SMALL "--recompute=blocks");
 }
 
-/* Targets that count differ from one micro-batch to the next. The first block is large enough to be exchanged
- * apart from the embeddings, after them. */
+/* The number of targets differs between micro-batches. The first block is large enough to be exchanged
+ * separately, after the embeddings. */
 static void test_masked_tokens(void **state) {
     needs_mpi(*state);
     program_succeeds(*state,
@@ -81,7 +80,7 @@ static void test_masked_tokens(void **state) {
                             "--data=text.txt --tokenizer=bert --dropout=0.1 --val-every=2");
 }
 
-/* The same for the lengths of rows. */
+/* The same with different row lengths. */
 static void test_pairs(void **state) {
     needs_mpi(*state);
     program_succeeds(*state, "head -c 3000 text.txt >source.txt && tr a-m n-z <source.txt >target.txt && "
@@ -102,7 +101,7 @@ static void test_fp8(void **state) {
     expect_same_step(*state, "one8", "many8", 4);
 }
 
-/* Several micro-batches a rank: rank by rank, which is an order of its own, in either form. */
+/* Several micro-batches per rank are summed rank by rank, in the same order in both forms. */
 static void test_micro_batches(void **state) {
     needs_mpi(*state);
     program_succeeds(*state, MPIRUN "-n 2 train " SMALL "--steps=4 --accum=3 --log=a.jsonl -q");
@@ -138,7 +137,7 @@ static void test_profile(void **state) {
 
 /* ---- checkpoints ---- */
 
-/* A run goes on with another number of ranks as if it had always had it. */
+/* A run resumed with another number of ranks equals one that always had it. */
 static void test_resume(void **state) {
     const char *folder = *state;
     needs_mpi(folder);
@@ -186,7 +185,7 @@ static void test_interrupt(void **state) {
     program_succeeds(folder, RESUME " --out=stopped --steps=1 --accum=2 -q");
 }
 
-/* ---- ranks that die ---- */
+/* ---- lost ranks ---- */
 
 /* Starts three ranks, each of which writes its process id to pid.RANK, its errors to error.RANK and its exit
  * code to code.RANK. Kills one of them `ms` after the rendezvous, or with -1 when there is a checkpoint. The
@@ -210,7 +209,7 @@ static void expect_ends(const char *folder, int victim, int ms) {
                      "{ cat said >&2; exit 1; }",
                      victim);
     for (int i = 0; i < 50 && program_runs(mpirun); i++) wait_ms(100);
-    if (program_runs(mpirun)) kill(mpirun, SIGKILL); // Open MPI's own end sometimes hangs
+    if (program_runs(mpirun)) kill(mpirun, SIGKILL); // Open MPI's shutdown sometimes hangs
     (void)program_end(folder, mpirun);
     const Ran *ran = program_succeeds(folder, "! ls -d dying/step-*[0-9] || " RESUME
                                               " --out=dying --steps=1 --accum=3 -q");
@@ -227,7 +226,7 @@ static void test_kill(void **state) {
     for (int i = 0; i < 3 * (kills ? atoi(kills) : 1); i++) expect_ends(*state, i % 3, rand() % 2000);
 }
 
-/* ---- starts that cannot be ---- */
+/* ---- starts that fail ---- */
 
 static void test_wrong_starts(void **state) {
     static const struct {
@@ -265,7 +264,7 @@ static void test_wrong_starts(void **state) {
         {MPIRUN "-n 2 train " SMALL "--out=/proc/nothing", "cannot make the folder", ERROR_FILE},
         {MPIRUN "-n 2 train " SMALL "--train-tokenizer=300 --out=t", "--train-tokenizer is for one rank",
          ERROR_USAGE},
-        /* Who starts ranks otherwise than MPI. */
+        /* Launchers other than MPI. */
         {"(env RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29541 train " SMALL
          "--steps=8 >rank1 2>&1 &); env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "
          "MASTER_PORT=29541 train " SMALL,

@@ -7,7 +7,7 @@
 
 enum { KERNELS = 7 };
 
-/* What another profiler receives. */
+/* The marks that another profiler receives. */
 typedef struct {
     int64_t marks[16], captures[4], replays[4];
     int depth, most, capture_count, replay_count;
@@ -153,7 +153,7 @@ static void others_graphs_are_not_known(void **state) {
     recorder_close(plain);
 }
 
-/* Records beyond the limit are counted, and nothing is given to a record that is not there. */
+/* Records beyond the limit are counted as dropped, and calls for a dropped record have no effect. */
 static void a_full_recorder_drops_launches(void **state) {
     (void)state;
     Told told = {0};
@@ -179,7 +179,8 @@ static long page_faults(void) {
     return usage.ru_minflt;
 }
 
-/* A step of thousands of records finds their pages in place; stacks and clocks may need a few. */
+/* The memory of thousands of records is already mapped when a step is recorded; stacks and clocks may cause a
+ * few page faults. */
 static void pages_are_there(void **state) {
     (void)state;
     enum { RECORDS = 4000, FEW = 20 };

@@ -1,5 +1,4 @@
-/* Who a rank is, and how the ranks of a run find each other: good starts, and wrong ones with what is
- * said. */
+/* Identities of ranks, and the rendezvous: valid starts, and invalid ones with their errors. */
 #include "base/memory.h"
 #include "comm/rendezvous_internal.h"
 #include "comm/wire.h"
@@ -14,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- who a rank is ---- */
+/* ---- identities ---- */
 
-/* Sets the variables of "NAME=VALUE NAME=VALUE" and of no other starter. */
+/* Sets the variables "NAME=VALUE NAME=VALUE", and clears those of all other launchers. */
 static void set_environment(const char *text) {
     static const char *const all[] = {"FUSEBOX_TOKEN",
                                       "RANK",
@@ -182,20 +181,20 @@ static void test_node_lists(void **state) {
     expect_error(nodelist_first(many, host), ERROR_FORMAT, "is not a list of hosts");
 }
 
-/* ---- meeting ---- */
+/* ---- rendezvous ---- */
 
-/* How a start differs from a good one of `size` ranks. */
+/* How a start differs from a valid one with `size` ranks. */
 typedef struct {
     int size, port;
-    int absent;     // this rank does not come; -1: all do
-    int wrong;      // this one is as follows, where that is set
+    int absent;     // this rank does not start; -1: all do
+    int wrong;      // the rank with the settings below, if they are set
     int rank, says; // another rank, another size
     const char *facts, *host;
-    bool own; // all are on this host, at a name of their user's
+    bool own; // all ranks are on this host and use a Unix socket
     bool other_user;
     uint64_t token;
     double seconds;
-    int dies; // this rank ends once it has met the others; -1: none
+    int dies; // this rank ends after the rendezvous; -1: none
     bool politely;
 } Start;
 
@@ -233,7 +232,7 @@ static Status meet(int rank, void *user) {
     Status status = facts_compare(r, said);
     if (!status) status = exchange(r);
     if (!status && rank == s->dies && s->politely) {
-        const struct timespec pause = {.tv_nsec = 200000000}; // the others wait for it
+        const struct timespec pause = {.tv_nsec = 200000000}; // the other ranks wait for it
         (void)nanosleep(&pause, NULL);
         rendezvous_close(r, OK);
         return OK;
@@ -259,7 +258,7 @@ static void test_meeting(void **state) {
     }
 }
 
-/* Ranks may wait long for the last: whatever they say meanwhile rank 0 reads only then. */
+/* While ranks wait for the last one, rank 0 does not read their heartbeats until all have connected. */
 static Status meet_late(int rank, void *user) {
     const struct timespec pause = {.tv_sec = PULSE_SILENCE + 2};
     if (rank == 2) (void)nanosleep(&pause, NULL);
@@ -301,7 +300,7 @@ static void test_wrong_ranks(void **state) {
     (void)state;
     Start start = good;
     start.wrong = 2;
-    start.rank = 1; // rank 2 says that it is rank 1
+    start.rank = 1; // rank 2 claims to be rank 1
     const RankEnd *ends = met(start);
     expect_rank(ends, 0, ERROR_USAGE, "two processes say that they are rank 1: ");
 
@@ -314,7 +313,7 @@ static void test_wrong_ranks(void **state) {
 
     start = good;
     start.wrong = 1;
-    start.host = "no..such.host"; // an empty part: known to be no name without asking a resolver
+    start.host = "no..such.host"; // an empty label: an invalid name, which needs no resolver
     start.seconds = 2;
     ends = met(start);
     expect_rank(ends, 1, ERROR_USAGE, "there is no host no..such.host");
@@ -370,7 +369,7 @@ static void test_ports(void **state) {
     Start start = good;
     int taken[RENDEZVOUS_PORTS];
     start.port = free_port();
-    expect_ok(wire_listen("127.0.0.1", start.port, &taken[0])); // somebody listens there, and says nothing
+    expect_ok(wire_listen("127.0.0.1", start.port, &taken[0])); // a process listens there, and sends nothing
     const RankEnd *ends = met(start);
     for (int rank = 0; rank < start.size; rank++) expect_rank(ends, rank, 0, "");
 
@@ -383,10 +382,11 @@ static void test_ports(void **state) {
     for (int i = 0; i < RENDEZVOUS_PORTS; i++) close(taken[i]);
 }
 
-/* Somebody who means somebody else: it is refused, and the run starts. */
+/* A connection meant for another run is refused, and the run starts. */
 static Status meet_beside_foreigner(int rank, void *user) {
     Start *s = user;
-    const struct timespec pause = {.tv_nsec = 300000000}; // the last rank waits until the strangers have come
+    const struct timespec pause = {.tv_nsec =
+                                       300000000}; // the last rank waits until the foreign connections exist
     if (rank == s->size - 1) (void)nanosleep(&pause, NULL);
     if (rank < s->size) return meet(rank, user);
     char text[32768] = "GET / HTTP/1.1\r\n";
@@ -403,7 +403,7 @@ static Status meet_beside_foreigner(int rank, void *user) {
             (void)wire_send(connection, text, sizeof text, until);
             while (wire_receive(connection, text, 1, until)) {}
             EXPECT(device_clock() < until);
-        } // and the other says nothing, for ever
+        } // and the other sends nothing
         return OK;
     }
     return (fail)(ERROR_INTERNAL, "nobody listens");
@@ -417,7 +417,7 @@ static void test_foreigners(void **state) {
     for (int rank = 0; rank < good.size + 3; rank++) expect_rank(ends, rank, 0, "");
 }
 
-/* Another user's process that has all that a rank has does not reach the others, nor do they reach it. */
+/* A process of another user, even with the run's token, cannot connect to the ranks, nor they to it. */
 static void test_other_users(void **state) {
     (void)state;
     Start start = good;
@@ -436,10 +436,10 @@ static void test_other_users(void **state) {
     }
 }
 
-/* ---- lengths that are not to be believed ---- */
+/* ---- untrusted lengths ---- */
 
 static const struct {
-    size_t part; // what rank 1 says that its part has
+    size_t part; // the length that rank 1 announces for its part
     const char *said;
 } lengths[] = {
     {SIZE_MAX, "says that 18446744073709551615 bytes follow, over 1073741824"},
@@ -450,7 +450,7 @@ typedef struct {
     int port, wrong;
 } Lengths;
 
-/* Rank 1 has met rank 0 as it should. */
+/* Rank 1 connects to rank 0 as usual. */
 static Status say_length(int rank, void *user) {
     const Lengths *own = user;
     const size_t length = lengths[own->wrong].part;

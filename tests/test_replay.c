@@ -1,7 +1,6 @@
-/* A training step as a graph is the step launched kernel by kernel, bit for bit, whatever changes from step to
- * step without changing the step's shape: tokens, lengths, how many targets count, which are masked, what is
- * dropped. For GPT, BERT and the encoder-decoder; and every form and device, which draw the same masks, go the
- * same way. */
+/* A training step launched as a graph equals the step launched kernel by kernel, bit for bit, while inputs of
+ * the same shape change from step to step: tokens, lengths, number of targets, masked positions, dropout. For
+ * GPT, BERT and the encoder-decoder. All forms and devices draw the same masks, so their losses agree. */
 #include "base/random.h"
 #include "run/trainer.h"
 #include "tests/support/rig.h"
@@ -56,8 +55,8 @@ static int32_t draw(const Source *s, int64_t index, uint64_t what, int64_t i, ui
     return (int32_t)random_below(3, stream, (uint64_t)i, below);
 }
 
-/* Rows of 1 to SEQ tokens, a GPT's of SEQ. All have a target, or in a masked-token batch every ninth from one of
- * nine places on. Returns how many there are. */
+/* Rows of 1 to SEQ tokens; a GPT's have SEQ. All tokens have a target or, in a masked-token batch, every
+ * ninth from a random offset on. Returns the number of targets. */
 static int64_t fill(Source *s, int64_t index) {
     const bool masked = s->task == TASK_MASKED_TOKEN;
     int64_t count = 0;
@@ -157,7 +156,7 @@ static void graphs_change_no_bit(void **state) {
         }
 }
 
-/* Rounding moves a loss by some 1e-6 of it; another mask, or another number of targets, by a tenth. */
+/* Rounding changes a loss by a relative 1e-6; another mask, or another number of targets, by a tenth. */
 static void expect_near(const How *how, const What *what, const double *want) {
     double got[2 * STEPS];
     train(how, what, got);
@@ -185,7 +184,7 @@ static void every_form_goes_the_same_way(void **state) {
 typedef struct {
     Source source;
     const Trainer *trainer;
-    int32_t numbers[STEPS * ACCUM + 1]; // of the masks of the micro-batch before
+    int32_t numbers[STEPS * ACCUM + 1]; // the previous micro-batch's masks
     int count;
 } Watched;
 

@@ -1,4 +1,4 @@
-/* What is made of a profile: figures, the answers. From profiles made by hand. */
+/* A profile's figures and answers, from handmade profiles. */
 #include "profile/fold.h"
 #include "profile/profile.h"
 #include "report/questions.h"
@@ -46,7 +46,7 @@ static void figures_add_up(void **state) {
     trace_close(t);
 }
 
-/* Waiting between kernels counts for the phase and the operation that waited, not for the device's time. */
+/* Gaps between kernels count towards the phase and the operation, not towards the device's time. */
 static void figures_keep_waiting_apart(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_NAIVE, 1000);
@@ -56,7 +56,7 @@ static void figures_keep_waiting_apart(void **state) {
     near(figures_pass_ns(&f, PASS_BACKWARD), 340000);
     double phases = 0;
     for (int p = 0; p < PHASE_COUNT; p++) phases += f.phases[p].ns;
-    near(phases, f.step_ns); // the launch of the first kernel too
+    near(phases, f.step_ns); // includes the first kernel's launch
     assert_true(f.covered_ns < f.step_ns && f.covered_ns > 0.98 * f.step_ns);
     near(f.overhead, 1 / 0.98 - 1);
     assert_int_equal(f.peak_bytes, 5 << 20);
@@ -86,7 +86,7 @@ static void figures_attribute_launches_of_graphs(void **state) {
     }
 }
 
-/* On top of what lay there before; what is given back and taken again counts once. */
+/* Added to the memory in use before; memory that is released and taken again counts once. */
 static void figures_know_what_a_call_takes(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_NAIVE, 0);
@@ -94,9 +94,9 @@ static void figures_know_what_a_call_takes(void **state) {
     while (t->events[call].kind != TRACE_OPERATION || strcmp(t->events[call].operation, "attention") != 0)
         call++;
     int64_t at = t->events[call].begin;
-    const int64_t held[] = {100, 900, 500, 900, 100}; // before, in the call, and after it
+    const int64_t held[] = {100, 900, 500, 900, 100}; // before, during and after the call
     for (int i = 0; i < 5; i++) {
-        int64_t inside = i == 0 || i == 4 ? -1 : i == 2 ? call + 1 : call; // and in a part of it
+        int64_t inside = i == 0 || i == 4 ? -1 : i == 2 ? call + 1 : call; // and in a primitive
         trace_add_memory(t, (TraceMemory){at + i, MEMORY_SCRATCH, held[i], inside});
     }
     expect_ok(trace_finish(t));
@@ -118,7 +118,8 @@ static void figures_need_a_step(void **state) {
     trace_close(t);
 }
 
-/* Operations timed one by one: what a part of another pass takes is that pass's, time and launches. */
+/* Operations timed one by one: time and launches of a primitive that belongs to another pass count for that
+ * pass. */
 static void figures_of_records(void **state) {
     (void)state;
     const Peaks limits = {.flops = 1e12, .bandwidth = 1e11};
@@ -208,7 +209,7 @@ static void questions_have_figures(void **state) {
     expect_line(&answers, 5, "difference 3.0e-03");
     expect_line(&answers, 5, "peak memory 5.00 MiB to 3.00 MiB");
     expect_line(&answers, 5, "largest difference of an output: 1.0e-02, of mlp.expand forward");
-    expect_no_line(&answers, 5, "at most"); // what a copy would have moved in that time says nothing
+    expect_no_line(&answers, 5, "at most"); // the copy rate does not matter here
     expect_line(&answers, 6, "naive: arithmetic. Try --fused=1");
     expect_line(&answers, 6, "naive: --fused=1 was tried here: a median step of");
     expect_line(&answers, 6, "naive: the most to gain is in attention forward: 135.000 us at 14.8%"); // 20 us
@@ -229,8 +230,8 @@ static void expect_bound(Trace *t, const char *part) {
     trace_close(t);
 }
 
-/* Short or as the source tells them: --full-names. */
-/* A kernel that no operation launched is nobody's, and a copy there is of memory. */
+/* Short names, or with --full-names the source's. */
+/* A kernel launched outside operations is attributed to none; a copy there has the category memory. */
 static void kernels_outside_operations_are_others(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 0);
@@ -264,7 +265,7 @@ static void kernels_outside_operations_are_others(void **state) {
     trace_close(t);
 }
 
-/* What the device idles is of the steps whose kernels were seen, however fast others were. */
+/* Idle time is that of the recorded steps, however fast other steps were. */
 static void idle_time_is_of_recorded_steps(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 100000);
@@ -274,7 +275,7 @@ static void idle_time_is_of_recorded_steps(void **state) {
     trace_set_times(t, fast, NULL, 2, slow, 2);
     expect_ok(profile_make(&t, 1, NULL, 0, &profile));
     const Figures *f = &profile.paths[0].figures;
-    const double busy = f->device_ns + f->phases[PHASE_READER].ns; // which has no kernel here
+    const double busy = f->device_ns + f->phases[PHASE_READER].ns; // it has no kernel here
     assert_true(busy < 0.8 * f->step_ns && busy > 1e6 * f->step_ms);
     snprintf(expected, sizeof expected, "the device idles %.1f%% of a recorded step",
              100 * (1 - busy / f->step_ns));
@@ -288,7 +289,7 @@ static void idle_time_is_of_recorded_steps(void **state) {
     trace_close(t);
 }
 
-/* A cost that chance explains is none that is known. */
+/* A tracing overhead within noise is unknown. */
 static void overhead_hides_in_noise(void **state) {
     (void)state;
     const double steps[] = {10, 12, 9, 11, 10}, alike[] = {11, 10, 12, 9, 10},
@@ -310,7 +311,7 @@ static void overhead_hides_in_noise(void **state) {
     }
 }
 
-/* What ranks exchange has a row of its own among the kinds of events. */
+/* Communication has its own row among the kinds of events. */
 static void overview_tells_of_communication(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 0);
@@ -345,7 +346,7 @@ static void kernels_have_short_and_full_names(void **state) {
     trace_close(t);
 }
 
-/* Without steps that were timed with tracing off nothing is said of any. */
+/* Without steps timed with tracing off, their times are not mentioned. */
 static void questions_know_what_was_timed(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 0);
@@ -372,7 +373,7 @@ static void questions_tell_the_bound(void **state) {
     t = sample_trace(FORM_FUSED, 0);
     t->run.measured.bandwidth = 1e9;
     expect_bound(t, "fused: memory. Try");
-    /* bf16 is offered where its products are faster. */
+    /* bf16 is suggested if its products are faster. */
     for (int fast = 0; fast < 2; fast++) {
         t = sample_trace(FORM_FUSED, 0);
         t->run.source = SOURCE_CLOCK;
@@ -387,7 +388,7 @@ static void questions_tell_the_bound(void **state) {
     expect_bound(t, "fused: memory or arithmetic; which of them is not known");
 }
 
-/* Forward, the sample's products and its attention as parts of one operation. */
+/* A decoding step: the sample's products and its attention as primitives of one operation. */
 static Trace *decoding_trace(Category attention) {
     Trace *t = sample_trace(FORM_FUSED, 0);
     const char *name = trace_name(t, "decode");
@@ -419,7 +420,7 @@ static void questions_find_attention_in_decoding(void **state) {
     }
 }
 
-/* 420 us of products in 685 us; on the CPU GELU's 20 and softmax's 120 compute, too. */
+/* 420 us of products in 685 us; on the CPU GELU's 20 and softmax's 120 are bound by arithmetic, too. */
 static void a_cpu_computes_what_takes_longer_than_its_bytes(void **state) {
     (void)state;
     expect_bound(sample_trace(FORM_NAIVE, 0),
@@ -427,7 +428,8 @@ static void a_cpu_computes_what_takes_longer_than_its_bytes(void **state) {
     Trace *t = sample_trace(FORM_NAIVE, 0);
     t->run.source = SOURCE_CLOCK;
     expect_bound(t, "naive: of the operations' time 81.8% is limited by arithmetic");
-    /* 17 MB at 1 TB/s are 17 us of 450: a fused row that misses the copy rate is no arithmetic for that. */
+    /* 17 MB at 1 TB/s take 17 us of 450: a fused row below the copy rate is not therefore bound by
+     * arithmetic. */
     t = sample_trace(FORM_FUSED, 0);
     t->run.measured = (Peaks){.flops = 1e18, .bandwidth = 1e12};
     expect_bound(t, "fused: memory. Try");

@@ -1,5 +1,5 @@
-/* Runs that stop and go on: after a saved step, after a signal, after a kill. What they compute must be
- * equal, to the last bit, to a run that never stopped. */
+/* Runs resumed after a saved step, a signal, or a kill. Their results must equal those of an uninterrupted
+ * run bit for bit. */
 #include "tests/support/program.h"
 
 #include "base/memory.h"
@@ -15,7 +15,7 @@
 #define RUN                                                                                                  \
     TINY " --val-data=validation.txt --val-every=3 --val-steps=4 --sample-every=4 --sample-tokens=4 "        \
          "--lr=1e-2 "
-/* Signals come at any step: a learning rate that does not depend on how many there will be. */
+/* A learning rate that does not depend on the number of steps, because signals come at any step. */
 #define ENDLESS TINY " --val-every=0 --sample-every=0 --lr=1e-2 --schedule=constant --warmup=0 "
 
 /* ---- from a saved step ---- */
@@ -46,13 +46,13 @@ static void test_resume_naive(void **state) {
     expect_resumes(*state, "naive", "--fused=0 --accum=2");
 }
 
-/* The tokenizer names what ends a text. */
+/* The tokenizer names the end of a text. */
 static void test_resume_llama(void **state) {
     program_succeeds(*state, "train --train-tokenizer=270 --data=text.txt --out=tokens -q");
     expect_resumes(*state, "llama", "--model=llama-nano --tokenizer=tokens");
 }
 
-/* The option travels with the checkpoint, whose file says the dtype, too: another is refused. */
+/* The option is saved with the checkpoint, whose file contains the dtype, too: a different one is refused. */
 static void test_resume_narrow(void **state) {
     expect_resumes(*state, "narrow", "--fused=1 --optimizer-dtype=bf16");
     program_refuses(*state, ERROR_USAGE, "its moments are BF16, and this run's are F32",
@@ -114,7 +114,7 @@ static void test_resume_last(void **state) {
                     "train " RUN "--resume --out=empty");
 }
 
-/* The newest that is whole is taken, and what is passed over is said; what is saved then takes its place. */
+/* The newest intact checkpoint is used, skipped ones are reported, and new checkpoints replace these. */
 static void test_resume_damaged(void **state) {
     const char *folder = *state;
     program_succeeds(folder,
@@ -143,7 +143,7 @@ static void test_resume_damaged(void **state) {
                      "rm once/step-00000006/training_state.safetensors once/step-00000004/config.json");
     ran = program_succeeds(folder, RESUME " --out=once --steps=3 -q");
     expect_text(ran->error, "step-00000006 is damaged and passed over: there is no training_state");
-    /* Files without a digest, too, where they cannot be what was saved. */
+    /* Files without digests are detected, too, if they cannot be what was saved. */
     program_succeeds(folder, "sed -i 's/\"n_layer\": 2/\"n_layer\": 3/' flipped/step-00000008/config.json && "
                              "printf x >flipped/step-00000006/tokenizer_config.json");
     ran = program_succeeds(folder, RESUME " --out=flipped --steps=6 -q");
@@ -152,7 +152,7 @@ static void test_resume_damaged(void **state) {
     expect_same_file(folder, "flipped/step-00000006/training_state.safetensors", "whole.safetensors");
 }
 
-/* A checkpoint may be a stranger's: what its options say of files, and of deleting, is not obeyed. */
+/* A checkpoint may be untrusted: its options that name files or delete are ignored. */
 static void test_foreign_options(void **state) {
     const char *folder = *state;
     program_succeeds(folder,
@@ -171,7 +171,7 @@ static void test_foreign_options(void **state) {
                      "cmp foreign/step-00000004/model.safetensors own/step-00000004/model.safetensors");
 }
 
-/* Nothing that the run writes for itself leaves its folder by a link, or waits for a pipe's reader. */
+/* The run's own files are not written through links out of its folder, nor to a pipe without a reader. */
 static void test_foreign_links(void **state) {
     const char *folder = *state;
     static const char *const links[] = {"options.json", "cache", "cache/text.bin"};
@@ -189,7 +189,7 @@ static void test_foreign_links(void **state) {
     program_refuses(folder, ERROR_FILE, "is a pipe or a device", RESUME " --out=linking --steps=2 -q");
 }
 
-/* Options that are there but cannot be read are not options that are not there. */
+/* An options file that exists but cannot be read is an error. */
 static void test_unreadable_options(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=1 --val-every=0 --out=unread -q && cd unread && "
@@ -198,7 +198,7 @@ static void test_unreadable_options(void **state) {
                     RESUME " --out=unread --steps=2 --data=text.txt -q");
 }
 
-/* --keep does not travel either: a resumed run does not remove earlier checkpoints, unless asked. */
+/* --keep is not restored either: a resumed run removes earlier checkpoints only if asked. */
 static void test_resume_keeps(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=4 --save-every=1 --val-every=0 --keep=0 --out=kept -q");
@@ -211,7 +211,7 @@ static void test_resume_keeps(void **state) {
     assert_string_equal(ran->output, "step-00000007\nstep-00000008\n");
 }
 
-/* Back in one's own run: what was saved later is given up or left alone, never in the way of what is new. */
+/* Resuming from an earlier checkpoint: later ones are discarded with --force, or the run is refused. */
 static void test_go_back(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=10 --save-every=1 --val-every=0 --keep=0 --out=line -q");
@@ -231,12 +231,12 @@ static void test_go_back(void **state) {
     assert_string_equal(ran->output, "step-00000008\nstep-00000009\n");
 }
 
-/* A checkpoint from when the parameters that decay came first in memory, written by
+/* A checkpoint of a version in which parameters with weight decay came first in memory, written by
  *     train --layers=2 --width=4 --heads=1 --context=16 --vocab=256 --batch=2 --data=text.txt --device=cpu
  *         --dtype=fp64 --fused=0 --val-every=0 --sample-every=0 --lr=1e-2 --weight-decay=0.5 --clip=0.5
  *         --steps=6 --save-every=3 --out=decayed-first
- * and the losses of the steps that the same program went on with. They are computed in fp64 and written in
- * fp32: another order of adding can move them to the neighbouring number. */
+ * and the losses of the following steps by the same program. They are computed in fp64 and written in fp32:
+ * another order of sums can change them to the neighbouring number. */
 static void test_decayed_first(void **state) {
     const double before[3] = {5.40559769, 5.37559175, 5.3748064};
     double losses[3];
@@ -248,8 +248,8 @@ static void test_decayed_first(void **state) {
     for (int i = 0; i < 3; i++) assert_true(fabs(losses[i] - before[i]) <= 0x1p-23 * before[i]);
 }
 
-/* A run's folder means its newest checkpoint. A last rate that was a tenth of the first is a tenth of a new
- * one. */
+/* A run's folder stands for its newest checkpoint. A minimum rate derived as a tenth of the first rate is
+ * derived again from a new rate. */
 static void test_resume_run(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=2 --save-every=1 --lr=0.01 --out=whole-run -q");
@@ -278,7 +278,7 @@ static void expect_saves(const char *folder, int number) {
     json_decref(events);
     program_succeeds(folder, RESUME " --out=halted --log=halted.jsonl --steps=%" PRId64 " -q", step + 4);
     program_succeeds(folder, "train " ENDLESS "--steps=%" PRId64 " --log=through.jsonl -q", step + 4);
-    /* Long runs are compared near the signal only. */
+    /* Only the steps near the signal are compared. */
     int64_t after = step > 100 ? step - 100 : 0;
     assert_string_equal(log_numbers(folder, "halted.jsonl", after),
                         log_numbers(folder, "through.jsonl", after));
@@ -300,7 +300,7 @@ static void test_interrupted_without_a_folder(void **state) {
     expect_text(program_end(folder, program)->output, "nothing was saved; --out=FOLDER saves checkpoints\n");
 }
 
-/* A second run leaves the first one's folder alone, whatever it finds there. */
+/* A second run changes nothing in the first one's folder. */
 static void test_two_at_once(void **state) {
     const char *folder = *state;
     pid_t program = program_start(folder, "train " ENDLESS
@@ -324,7 +324,7 @@ static void test_other_sizes(void **state) {
                     RESUME " --out=sized --steps=4 --width=64");
 }
 
-/* A step of many micro-batches that does not end while this test waits. */
+/* A step of many micro-batches, longer than this test waits. */
 static void expect_ends_at_once(const char *folder, int number) {
     program_succeeds(folder, "rm -rf long");
     pid_t program =
@@ -333,7 +333,7 @@ static void expect_ends_at_once(const char *folder, int number) {
     assert_int_equal(kill(program, number), 0);
     wait_ms(100);
     assert_true(program_runs(program));
-    /* Two that come at the same time count as one; and a busy machine takes its time to deliver one. */
+    /* Two simultaneous signals count as one, and a busy machine may deliver one late. */
     for (int tries = 0; tries < 1200 && program_runs(program); tries++) {
         kill(program, number);
         wait_ms(50);
@@ -361,9 +361,8 @@ static int64_t latest_step(const char *folder, const char *out) {
     return step;
 }
 
-/* A run that saves after every step is killed at any time, again and again: each time the newest
- * checkpoint is at least the last one that the log names, and the run goes on from it as if nothing had
- * happened. */
+/* A run that saves after every step is killed repeatedly at random times: each time the newest checkpoint is
+ * at least the last one in the log, and the resumed run equals an uninterrupted one. */
 static void test_kill(void **state) {
     enum { KILLS = 5 };
     const char *folder = *state;
@@ -397,7 +396,7 @@ static void test_kill(void **state) {
     assert_int_equal(strtol(ran->output, NULL, 10), 2);
 }
 
-/* The checkpoint records what the run was trained on. */
+/* The checkpoint records the training data. */
 static void test_resume_with_other_facts(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=2 --val-every=0 --out=facts -q && "

@@ -1,6 +1,6 @@
-/* Rotary positions, and attention whose query heads share key/value heads. What a form makes of q and k is
- * compared with the formula; what it makes of them afterwards with the model of attention, given q and k as
- * it left them. */
+/* Rotary positions, and attention whose query heads share key/value heads. A form's rotated q and k are
+ * compared with the formula; its attention is compared with the expected results for the q and k that it has
+ * rotated. */
 #include "tests/support/attention.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static const AttentionCase cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* Several documents in a row, of about so many tokens. */
+/* Several documents in a row, of about this many tokens. */
 static const struct {
     AttentionCase size;
     int64_t tokens;
@@ -33,7 +33,7 @@ static const struct {
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents };
 
-/* As Hugging Face spaces them for rope_theta = 10000, in fp32. */
+/* Hugging Face's frequencies for rope_theta = 10000, in fp32. */
 static double *frequencies_of(int64_t size) {
     double *frequencies = zeros(size / 2);
     for (int64_t d = 0; d < size / 2; d++)
@@ -41,9 +41,9 @@ static double *frequencies_of(int64_t size) {
     return frequencies;
 }
 
-/* (B, T, heads, D) numbers, their bounds, and the unit of what they are stored in. Turned by +1 or back by
- * -1, both; the angle is rounded once, its cosine and sine err by two ulps, products and sum by three
- * roundings. */
+/* Rotates (B, T, heads, D) numbers and updates their bounds; `unit` is the stored dtype's unit roundoff.
+ * Direction +1 rotates, -1 rotates back. The angle is rounded once, cosine and sine have an error of two
+ * ulps, products and sum of three roundings. */
 static void turn(const AttentionBatch *batch, int64_t heads, int64_t past, Units u, int sign, double *x,
                  double *bound) {
     const AttentionCase *c = &batch->size;
@@ -130,7 +130,7 @@ static void documents_see_themselves(void **state) {
     for (int i = 0; i < DOCUMENTS; i++) check(variant, &documents[i].size, documents[i].tokens);
 }
 
-/* Rows [first, first + count) of each batch row of a (B, T, width) array: out of the whole, or into it. */
+/* Copies rows [first, first + count) of each batch row from or to a (B, T, width) array. */
 static double *rows_of(const AttentionCase *c, double *whole, int64_t width, int64_t first, int64_t count,
                        const double *into) {
     double *part = into ? NULL : zeros(c->batch * count * width);

@@ -1,5 +1,5 @@
-/* data/safetensors: well-formed files both ways, and shards. Files are written out here by hand, after the
- * format's own text, so that a fault that reader and writer share is seen. */
+/* data/safetensors: reading and writing well-formed files, and shards. The files here are handwritten from
+ * the format's specification, so that an error common to reader and writer is found. */
 #include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"
@@ -91,7 +91,7 @@ static void values_are_converted(void **state) {
     SafetensorsEntry entry = {.name = "x", .type = SAFE_I64, .count = 1, .data = (const uint8_t *)"01234567"};
     float value;
     expect_error(safetensors_read(&entry, 0, 1, &value), ERROR_FORMAT, "I64");
-    /* A part of an entry, at an odd address. */
+    /* Part of an entry, at an odd address. */
     uint8_t bytes[1 + 6] = {0, 0x80, 0x3F, 0x00, 0x40, 0x40, 0x40};
     entry = (SafetensorsEntry){.name = "x", .type = SAFE_BF16, .count = 3, .data = bytes + 1};
     float values[2];
@@ -138,14 +138,14 @@ static void what_is_written_is_read(void **state) {
     const SafetensorsEntry *z = safetensors_find(file, "z");
     assert_int_equal(z->rank, 2);
     assert_memory_equal(z->data, values, sizeof values);
-    assert_int_equal((uintptr_t)z->data % 8, 0); /* mapped to a page: the header's length is what matters */
+    assert_int_equal((uintptr_t)z->data % 8, 0); /* padded to a page; only the header's length matters */
     assert_int_equal(*safetensors_find(file, "naïve \"quoted\"")->data, '!');
     assert_int_equal(safetensors_find(file, "a")->d[0], 4);
     assert_string_equal(safetensors_note_value(file, "note"), "ünï\ncode");
     safetensors_close(file);
 }
 
-/* Whether a file is opened, and its tensors are as they were written. */
+/* Whether a file opens and its tensors equal those written. */
 static Status check_whole(const uint8_t *bytes, int64_t size) {
     Safetensors *file;
     TRY(safetensors_parse(bytes, size, "x", &file));
@@ -156,9 +156,9 @@ static Status check_whole(const uint8_t *bytes, int64_t size) {
     return status;
 }
 
-/* Any bit of what was written: header, padding, values. What others write has no digests and is not
+/* Any flipped bit is detected: header, padding, values. Files of other programs have no digests and are not
  * checked. */
-/* As the reader takes it: of no elements, with an axis as long as it may be. */
+/* Without elements, with an axis of the maximum length, as the reader accepts it. */
 static void an_empty_tensor_may_have_a_long_axis(void **state) {
     const SafetensorsEntry entry = {.name = "none", .type = SAFE_F64, .rank = 2, .d = {INT64_MAX, 0}};
     const char *path = inside(*state, "none.safetensors");
@@ -226,7 +226,7 @@ static void a_pipe_gets_no_digests(void **state) {
     safetensors_close(file);
 }
 
-/* Two writers, as of two processes: the file is that of one. */
+/* Two writers, as in two processes, write the same file as one. */
 static void writers_share_a_file(void **state) {
     const char *path = inside(*state, "shared"), *alone = inside(*state, "alone");
     const SafetensorsEntry entries[] = {{.name = "a", .type = SAFE_U8, .rank = 1, .d = {3}},

@@ -1,5 +1,4 @@
-/* data/safetensors: headers that are malformed, by category. They are written out here by hand, after the
- * format's own text. */
+/* data/safetensors: malformed headers, by category, handwritten from the format's specification. */
 #include "base/random.h"
 #include "data/safetensors.h"
 #include "tests/support/expect.h"
@@ -27,7 +26,8 @@ static void truncated(void **state) {
     int64_t size;
     uint8_t *file = tensors_file(header, strlen(header), 28, &size);
     for (int64_t cut = 0; cut < size; cut++) {
-        uint8_t *exact = malloc((size_t)cut + 1); /* so that a sanitizer sees a byte too far */
+        uint8_t *exact = malloc((size_t)cut + 1); /* exact size, so that a sanitizer detects reads beyond
+                                                   * it */
         memcpy(exact, file, (size_t)cut);
         exact = realloc(exact, cut ? (size_t)cut : 1);
         Safetensors *parsed;
@@ -81,7 +81,7 @@ static void nested_deeply(void **state) {
     free(header);
 }
 
-/* Numbers that jansson, or another lenient reader, would accept, and that serde_json refuses. */
+/* Numbers that jansson or another lenient reader would accept, but serde_json refuses. */
 static void numbers_are_strict(void **state) {
     (void)state;
     static const char *const numbers[] = {"-0", "+1", "01", "1e0", "1.", ".5", "0x1", "1e", "-", "1\0", "00"};
@@ -135,7 +135,7 @@ static void strings_are_strict(void **state) {
     expect_malformed("{\"__metadata__\":{\"a\":\"b\",\"\\u0061\":\"c\"}}", 0, "duplicate");
 }
 
-/* A header may be long; what it costs is bounded by its bytes, whatever it says. */
+/* A header may be long; its cost is bounded by its bytes, whatever its contents. */
 static void a_header_costs_little(void **state) {
     (void)state;
     enum { BYTES = 16 << 20 };
@@ -237,7 +237,7 @@ static void names_in_messages_are_one_line(void **state) {
     free(file);
 }
 
-/* Any byte changed: the answer is a file or an error, and memory stays whole. */
+/* With any byte changed the result is a file or an error, without memory errors. */
 static void damaged_at_random(void **state) {
     (void)state;
     const char *header = "{\"__metadata__\":{\"format\":\"pt\"}," TENSOR("a", "F32", "2,3", 0, 24) "," TENSOR(

@@ -1,4 +1,4 @@
-/* Sampling the next token: greedy, the distribution, what top-k and top-p leave, and bad rows. */
+/* Sampling the next token: greedy, the distribution, top-k and top-p, invalid rows. */
 #include "run/sampler.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ static void count_draws(SamplerOptions options, const float *logits, int counts[
 }
 
 /* Pearson's statistic of the draws against the softmax over `members`, with as many degrees of freedom as
- * members less one. What is no member must not have been drawn. */
+ * members less one. Only members may have been drawn. */
 static double chi_square(const int counts[VOCAB], const float *logits, double temperature,
                          const bool members[VOCAB]) {
     double total = 0, statistic = 0;
@@ -102,12 +102,12 @@ static void test_support(void **state) {
         bool members[VOCAB];
         double min_p;
     } cases[] = {
-        {2, 1, {true, false, true}, 0}, /* of the two with 0.2 the lower id */
+        {2, 1, {true, false, true}, 0}, /* the lower id of the two with 0.2 */
         {3, 1, {true, false, true, true}, 0},
         {5, 1, {true, true, true, true, true}, 0}, /* and of the two with 0.05 */
         {6, 1, {true, true, true, true, true, true}, 0},
         {600, 1, {true, true, true, true, true, true}, 0},
-        {0, 0.39, {true}, 0}, /* reached by the first alone */
+        {0, 0.39, {true}, 0}, /* the first alone suffices */
         {0, 0.41, {true, false, true}, 0},
         {0, 0.79, {true, false, true, true}, 0},
         {0, 0.81, {true, false, true, true, true}, 0},
@@ -118,7 +118,7 @@ static void test_support(void **state) {
         {0, 1, {true, false, true, true}, 0.3},
         {0, 1, {true}, 1},
         {2, 1, {true, false, true}, 0.3},
-        {5, 1, {true, false, true, true}, 0.3}, /* fewer are left than the k */
+        {5, 1, {true, false, true, true}, 0.3}, /* fewer than k are left */
         {0, 0.74, {true, false, true}, 0.3},    /* of the renormalized 0.5, 0.25, 0.25 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -169,7 +169,7 @@ static void test_limits(void **state) {
     assert_int_equal(counts[1], 0);
 }
 
-/* Once for each token that the text holds, however often. */
+/* Applied once for each distinct token of the text. */
 static void test_penalty(void **state) {
     (void)state;
     float logits[VOCAB] = {3, -1, 0.5f, -INFINITY, 3, 0};
@@ -182,7 +182,7 @@ static void test_penalty(void **state) {
     sampler_penalize(sampler, text, 6, logits);
     assert_memory_equal(logits, expected, sizeof logits);
     assert_int_equal(draw(sampler, logits, 0), 4);
-    sampler_penalize(sampler, text, 1, logits); /* what was seen before is forgotten */
+    sampler_penalize(sampler, text, 1, logits); /* earlier tokens have no effect */
     assert_true(logits[0] == 0.75f);
     sampler_close(sampler);
     for (int i = 0; i < 2; i++) {
@@ -206,7 +206,7 @@ static void test_reproducible(void **state) {
         assert_int_equal(draw(two, logits, i), token);
         same += draw(other, logits, i) == token;
     }
-    assert_int_equal(draw(one, logits, 3), draw(two, logits, 3)); /* whatever was drawn between */
+    assert_int_equal(draw(one, logits, 3), draw(two, logits, 3)); /* independent of draws in between */
     assert_in_range(same, 10, 70);
     sampler_close(one);
     sampler_close(two);

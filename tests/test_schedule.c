@@ -1,4 +1,4 @@
-/* Learning-rate schedules: exact values where the formulas have corners. */
+/* Learning-rate schedules: exact values at the formulas' corners. */
 #include "optim/schedule.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static void test_warmup(void **state) {
         for (int64_t s = 0; s < 10; s++) assert_true(rate(kind, 10, 100, s) == 0.3 * (double)(s + 1) / 11);
         assert_true(rate(kind, 10, 100, 10) == 0.3);
         assert_true(rate(kind, 0, 100, 0) == 0.3);
-        assert_true(rate(kind, 5, 5, 4) == 0.3 * 5 / 6); /* nothing but warm-up */
+        assert_true(rate(kind, 5, 5, 4) == 0.3 * 5 / 6); /* warm-up only */
     }
 }
 
@@ -45,7 +45,7 @@ static void test_ends(void **state) {
         assert_true(rate(kind, 10, 100, 100) == 0.03);
         assert_true(rate(kind, 10, 100, 1000000) == 0.03);
         assert_true(rate(kind, 98, 100, 99) == 0.03);
-        assert_true(rate(kind, 99, 100, 99) == 0.3); /* the one step after the warm-up */
+        assert_true(rate(kind, 99, 100, 99) == 0.3); /* the only step after the warm-up */
         assert_true(rate(kind, 0, 1, 0) == 0.3);
         assert_true(rate(kind, 0, 10, 9) == 0.03);
     }

@@ -1,4 +1,4 @@
-/* The operation table: what is registered is found by its key, and nothing else is. */
+/* The operation table: registered forms are found by their keys, and nothing else. */
 #include "kernels/op.h"
 #include "tests/support/expect.h"
 
@@ -42,7 +42,7 @@ static OpFunction on_cpu(Dtype dtype, int operation, int pass, Form form) {
     return slot_function(BACKEND_CPU, dtype, (Operation)operation, (Pass)pass, form);
 }
 
-/* The specification is there in both of its types, and for all that the CPU has fused. */
+/* The specification exists in both of its dtypes, and for every fused CPU form. */
 static void test_specification_is_registered_twice(void **state) {
     (void)state;
     for (int operation = 0; operation < OP_COUNT; operation++)
@@ -55,7 +55,7 @@ static void test_specification_is_registered_twice(void **state) {
     assert_non_null(on_cpu(F64, OP_NORM, PASS_BACKWARD, FORM_NAIVE));
 }
 
-/* In a build with CUDA, whether there is a GPU or not; in one without, none is. */
+/* CUDA slots are filled in a build with CUDA, even without a GPU, and empty in other builds. */
 static void test_cuda_is_registered_where_it_is_built(void **state) {
     (void)state;
     for (int i = 0; i < OP_COUNT; i++)
@@ -69,7 +69,7 @@ static void test_cuda_is_registered_where_it_is_built(void **state) {
         }
 }
 
-/* Gather's fused form lacks one of its passes here, which its other passes have. */
+/* Here gather's fused form lacks one of its passes. */
 static void test_form_with_a_missing_pass_is_not_filled(void **state) {
     (void)state;
     assert_non_null(slot_function(BACKEND_CPU, F32, OP_GATHER, PASS_FORWARD, FORM_FUSED));

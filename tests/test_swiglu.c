@@ -1,4 +1,4 @@
-/* SwiGLU: a gated layer alone, its own backward pass, and the one by the next layer (`input`). */
+/* SwiGLU: a gated layer alone with its own backward pass, and with that of the next layer (`input`). */
 #include "kernels/linear/linear.h"
 #include "tests/support/compare.h"
 
@@ -130,7 +130,7 @@ static double silu_slope(double z) {
     return sigmoid(z) * (1 + z * (1 - sigmoid(z)));
 }
 
-/* c (rows, out) = a (rows, in) b (out, in)^T + bias, with what a is off by. */
+/* c (rows, out) = a (rows, in) b (out, in)^T + bias, with the error that a causes. */
 static void product(Units u, int64_t rows, int64_t in, int64_t out, const double *a, const double *a_error,
                     const double *b, const double *bias, double *c, double *bound) {
     for (int64_t n = 0; n < rows; n++)
@@ -147,7 +147,7 @@ static void product(Units u, int64_t rows, int64_t in, int64_t out, const double
         }
 }
 
-/* c (out, in) += a (rows, out)^T b (rows, in), with what both are off by. */
+/* c (out, in) += a (rows, out)^T b (rows, in), with the error that a and b cause. */
 static void weight_gradient(Units u, int64_t rows, int64_t in, int64_t out, const double *a,
                             const double *a_error, const double *b, const double *b_error,
                             const double *before, double *c, double *bound) {
@@ -169,8 +169,8 @@ static void weight_gradient(Units u, int64_t rows, int64_t in, int64_t out, cons
         }
 }
 
-/* h = silu(gate) * up and, of its gradient d, dgate and dup. |silu'| <= 1.1 and |silu''| <= 0.5; silu itself
- * errs by 4 units of z (its exponential by 2 + 1.2 |z|, which z^2 s (1 - s) <= 0.57 limits), and is stored
+/* h = silu(gate) * up, and dgate and dup for its gradient d. |silu'| <= 1.1 and |silu''| <= 0.5; silu has an
+ * error of 4 unit roundoffs of z (its exponential has 2 + 1.2 |z|, and z^2 s (1 - s) <= 0.57), and is stored
  * once. */
 static void gate(const Case *c, Units u, const double *pre, const double *pre_error, double *h,
                  double *bound) {
@@ -200,7 +200,7 @@ static void gate_gradient(const Case *c, Units u, const double *pre, const doubl
     }
 }
 
-/* dx, dweight, dbias of dpre. */
+/* dx, dweight, dbias from dpre. */
 static void own_backward(const Case *c, Units u, double *const *in, const double *dpre, const double *error,
                          double **want, double **bound) {
     const int64_t pre = 2 * c->hidden;
@@ -281,7 +281,7 @@ static void form_follows_the_specification(void **state) {
     follow(test_variant(state, OP_LINEAR), false);
 }
 
-/* Gates far out: nothing may overflow into a NaN. */
+/* Gates of large magnitude: nothing may overflow to NaN. */
 static void large_gates_stay_finite(void **state) {
     const Variant *variant = test_variant(state, OP_LINEAR);
     const Case c = {8, 1, 2, 1, false, true};

@@ -133,7 +133,7 @@ static void test_numbers(void **state) {
     }
 }
 
-/* Columns at the end that do not fit are named, and notes are wrapped. */
+/* The last columns that do not fit are named below the table, and notes are wrapped. */
 static void test_width(void **state) {
     (void)state;
     Table t = example();
@@ -158,8 +158,8 @@ static void test_width(void **state) {
     for (int64_t row = 0; row < t.rows; row++) t.cells[row * t.column_count + 2].number = NAN;
     text = printed(&t, &(TableView){.width = 18, .split = true}, table_print_text);
     assert_non_null(strstr(text, "Size"));
-    assert_null(strstr(text, "Share")); // no row has one
-    int named = 0;                      // once beside what fits, once beside the rest
+    assert_null(strstr(text, "Share")); // empty in every row
+    int named = 0;                      // printed in both parts
     for (const char *at = text; (at = strstr(at, "Name")); at++) named++;
     assert_int_equal(named, 2);
     for (const char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)

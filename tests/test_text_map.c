@@ -1,4 +1,4 @@
-/* data/text_map: text is read, compressed or not; what is no text is refused by its name. */
+/* data/text_map: text is read, compressed or not; other formats are refused by name. */
 #include "base/gzip.h"
 #include "data/text_map.h"
 #include "tests/support/expect.h"
@@ -42,7 +42,7 @@ static void gzip_is_read(void **state) {
     expect_ok(gzip_write(path, text, LENGTH));
     expect_text_of(path, text, LENGTH);
     FileMap map;
-    expect_ok(file_map(path, &map)); // two in a row, as cat makes them; and cut short
+    expect_ok(file_map(path, &map)); // two members, as cat makes them; and truncated
     char *twice = malloc(2 * (size_t)map.size);
     size_t size = (size_t)map.size;
     memcpy(twice, map.data, size);
@@ -58,7 +58,7 @@ static void gzip_is_read(void **state) {
     free(text);
 }
 
-/* 66 KB that decompress to 67 MB, and could to any multiple. */
+/* 66 KB that decompress to 67 MB. */
 static void what_only_fills_the_memory_is_refused(void **state) {
     enum { LENGTH = (1 << 26) + 1 };
     char *text = malloc(LENGTH);

@@ -1,4 +1,4 @@
-/* Loops of the naive forms on several threads: that they are, where it is worth it, and that no bit depends on it. */
+/* Loops of naive forms: large ones run on several threads, and no bit depends on the number. */
 #include "kernels/norm/norm.h"
 #include "tests/support/compare.h"
 
@@ -37,7 +37,7 @@ static void large_loops_run_on_all_threads(void **state) {
     device->close(device);
 }
 
-/* A row's statistics are one thread's, and so are a column's sums; 67 rows are no multiple of the threads. */
+/* One thread computes a row's statistics, or a column's sums; 67 rows are not a multiple of the threads. */
 static void naive_bits_depend_on_no_number_of_threads(void **state) {
     (void)state;
     enum { N = ROWS * WIDTH, ALL = 4 * N + 4 * WIDTH + 2 * ROWS };

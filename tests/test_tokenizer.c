@@ -1,5 +1,5 @@
-/* data/tokenizer: the fixtures come from transformers (fixtures/make_tokenizer.py). With
- * FUSEBOX_GPT2_TOKENIZER naming a folder with GPT-2's own vocab.json and merges.txt, those are tried too. */
+/* data/tokenizer: the fixtures come from transformers (fixtures/make_tokenizer.py). If FUSEBOX_GPT2_TOKENIZER
+ * names a folder with GPT-2's vocab.json and merges.txt, these are tested, too. */
 #include "base/files.h"
 #include "base/random.h"
 #include "data/tokenizer.h"
@@ -71,7 +71,7 @@ static void bytes_are_their_own_ids(void **state) {
     tokenizer_free(NULL);
 }
 
-/* ---- against the original ---- */
+/* ---- against transformers ---- */
 
 static void check_fixture(Tokenizer *tokenizer) {
     json_t *cases = json_load_file("tests/fixtures/tokenizer/texts.json", JSON_ALLOW_NUL, NULL), *one;
@@ -242,7 +242,7 @@ static void hostile_vocabularies(void **state) {
     }
     json_t *vocab = fixture(PLAIN "/vocab.json");
     json_object_del(vocab, "a");
-    json_object_set_new(vocab, "instead", json_integer(66)); /* where "a" was, if it was */
+    json_object_set_new(vocab, "instead", json_integer(66)); /* the position of "a", if it exists */
     write_json(*state, "vocab.json", vocab);
     expect_refused(*state, "");
     char *large = malloc(5001);
@@ -401,8 +401,8 @@ static void older_files_and_added_tokens(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* The end of a text is the config's, or "<|endoftext|>", which may differ from the end token: both are
- * preserved when the tokenizer is saved, and the separator of texts is part of the hash. */
+/* A text ends with the config's token or "<|endoftext|>", which may differ from the end token: saving
+ * preserves both, and the separator of texts is part of the hash. */
 static void the_end_of_a_text_is_kept(void **state) {
     const int32_t next = 757;
     json_t *root = fixture(WHOLE "/tokenizer.json");

@@ -1,5 +1,5 @@
-/* data/tokenizer: what a stranger's tokenizer.json, or a text, may cost. The files are small; what they ask for
- * grows with the square of the text, or by itself. Each is refused, or takes a time that follows the text's length. */
+/* data/tokenizer: the cost of untrusted tokenizer files and texts. The files are small, but naive code would
+ * take quadratic or unbounded time. Each is refused, or takes time proportional to the text's length. */
 #include "base/memory.h"
 #include "data/tokenizer.h"
 #include "tests/support/expect.h"
@@ -11,8 +11,9 @@
 
 #define WHOLE "tests/fixtures/tokenizer/whole"
 
-enum { LONG = 1 << 20 };               // bytes of a long text
-static const double MOST_SECONDS = 20; // of a core's, under sanitizers, too; an ordinary text takes 0.1
+enum { LONG = 1 << 20 }; // bytes of a long text
+static const double MOST_SECONDS =
+    20; // seconds of CPU time, also under sanitizers; an ordinary text takes 0.1
 
 static double core_seconds(void) {
     return (double)clock() / CLOCKS_PER_SEC;
@@ -28,7 +29,7 @@ static void write_changed(const char *folder, const char *key, json_t *value) {
     json_decref(root);
 }
 
-/* The unit over and over. */
+/* The unit repeated. */
 static char *repeat(const char *unit, int64_t length) {
     int64_t width = (int64_t)strlen(unit);
     char *text = memory_allocate((size_t)length + 1);
@@ -36,7 +37,7 @@ static char *repeat(const char *unit, int64_t length) {
     return text;
 }
 
-/* Encodes the unit, repeated, within the time; an error is fine where `part` says which. */
+/* Encodes the repeated unit within the time limit; an error that contains `part` is allowed. */
 static void costs_little(Tokenizer *tokenizer, const char *unit, int64_t length, const char *part) {
     TokenList list = {0};
     char *text = repeat(unit, length);
@@ -88,7 +89,7 @@ static json_t *pattern(const char *regex) {
                      "pattern", "Regex", regex, "behavior", "Isolated", "type", "ByteLevel", "use_regex", 0);
 }
 
-/* A match begins at each character: a limit for one match is none for a text. */
+/* A match is tried at each character, so a limit per match does not bound a text. */
 static void patterns_have_a_budget(void **state) {
     static const struct {
         const char *regex, *unit, *part;
@@ -97,7 +98,7 @@ static void patterns_have_a_budget(void **state) {
         {"[^\\x{1}]*\\x{1}|(?:.|\\n)", "a", "too many steps"},
         {"(?:(?=[^\\x{1}]*)a)*b|(?:.|\\n)", "a", "too many steps"},
         {"(?:a|a)*b|(?:.|\\n)", "a", "too many steps"},
-        /* What is in use: long runs of one kind, and texts in which nothing is found for long. */
+        /* Patterns in use: long runs of one kind, and long texts without a match. */
         {"[\\p{Lu}\\p{Lo}]*[\\p{Ll}\\p{Lo}]+|[\\p{Lu}\\p{Lo}]+[\\p{Ll}\\p{Lo}]*|\\p{N}{1,3}|\\s+(?!\\S)|\\s+|"
          ".",
          "ACGT", NULL},
@@ -117,7 +118,7 @@ static void patterns_have_a_budget(void **state) {
     expect_error(tokenizer_open(*state, &tokenizer), ERROR_FORMAT, "over 256 repetitions");
 }
 
-/* Tokens that a text nearly holds at each of its bytes. */
+/* Tokens that nearly match at every byte of the text. */
 static void added_tokens_are_short(void **state) {
     json_t *added = json_array();
     char *text = repeat("a", 257);
@@ -137,7 +138,7 @@ static void added_tokens_are_short(void **state) {
     memory_free(text);
 }
 
-/* In the order of a text that puts the higher class first. */
+/* Combining marks in an order with the higher class first. */
 #define MARKS "\xcc\x81\xcc\x96"
 
 static void runs_of_marks_take_linear_time(void **state) {

@@ -1,4 +1,4 @@
-/* Training a tokenizer: the fixtures are what Hugging Face's tokenizers makes of its file
+/* Training a tokenizer: the fixtures are the results of Hugging Face's tokenizers for the saved file
  * (fixtures/make_trained.py). */
 #include "base/memory.h"
 #include "data/tokenizer.h"
@@ -82,21 +82,21 @@ static void the_saved_file_is_hugging_faces(void **state) {
 }
 
 /* Worked by hand. Words: " ab" 2, "ab" 1, " abc" 3, "bc" 2. ab: 6, " a": 5, bc: 5. First ab; then " "+ab: 5,
- * ab+c: 3, b+c: 2; then " ab"+c: 3; then b+c: 2. Nothing is left that comes twice. */
+ * ab+c: 3, b+c: 2; then " ab"+c: 3; then b+c: 2. No pair occurs twice any more. */
 static void the_most_frequent_pair_first(void **state) {
     Tokenizer *tokenizer = train_text(*state, "ab ab ab abc abc abc\nbc\nbc", 1000);
     static const char *const merges[] = {"ab", " ab", " abc", "bc"};
     assert_int_equal(tokenizer_vocab(tokenizer), 260 + 4);
     for (int i = 0; i < 4; i++) expect_token(tokenizer, 260 + i, merges[i]);
     tokenizer_free(tokenizer);
-    tokenizer = train_text(*state, "ba ab", 1000); /* nothing comes twice */
+    tokenizer = train_text(*state, "ba ab", 1000); /* no pair occurs twice */
     assert_int_equal(tokenizer_vocab(tokenizer), 260);
     tokenizer_free(tokenizer);
     tokenizer = train_text(*state, "ba,ab,ba,ab", 1000); /* among equals the lowest ids */
     expect_token(tokenizer, 260, "ab");
     expect_token(tokenizer, 261, "ba");
     tokenizer_free(tokenizer);
-    tokenizer = train_text(*state, "aaaa", 1000); /* twice aa, which comes once */
+    tokenizer = train_text(*state, "aaaa", 1000); /* "aa" occurs once */
     expect_token(tokenizer, 260, "aa");
     assert_int_equal(tokenizer_vocab(tokenizer), 261);
     tokenizer_free(tokenizer);
@@ -105,7 +105,7 @@ static void the_most_frequent_pair_first(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* A word of a hundred thousand letters doubles its tokens up to their longest, and no further. */
+/* In a word of a hundred thousand letters tokens double in length up to the maximum. */
 static void tokens_stay_short(void **state) {
     enum { LETTERS = 100000 };
     char *text = memory_allocate(LETTERS + 1);

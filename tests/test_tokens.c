@@ -73,7 +73,7 @@ static void shards_follow_each_other(void **state) {
     tokens_close(NULL);
 }
 
-/* Ids beyond 16 bits, beside a shard of those within. */
+/* Ids above 16 bits, next to a shard of 16-bit ids. */
 static void wide_shards(void **state) {
     const int32_t ids[] = {70000, 3, 151642, 65536};
     uint8_t bytes[1024 + sizeof ids] = {0};
@@ -90,7 +90,7 @@ static void wide_shards(void **state) {
     tokens_close(source);
 }
 
-/* A tokenizer of more than 65536 tokens: its text is kept in a wide shard. */
+/* With a tokenizer of more than 65536 tokens, the text is cached in a shard of 32-bit ids. */
 static void texts_of_large_vocabularies(void **state) {
     enum { WORDS = 70000 };
     const int32_t expected[] = {69999, 7, 65536};
@@ -121,7 +121,7 @@ static void tokens_outside_the_vocabulary(void **state) {
     expect_error(tokens_read(source, 0, 304, out), ERROR_FORMAT,
                  "b.bin: token 256 is 256, outside the vocabulary");
     tokens_close(source);
-    Tokenizer *bytes = open_tokenizer(NULL); /* without another word the tokenizer's vocabulary counts */
+    Tokenizer *bytes = open_tokenizer(NULL); /* by default the tokenizer's vocabulary is the limit */
     source = open_tokens(inside(*state, "b.bin"), &(TokenOptions){.tokenizer = bytes});
     expect_error(tokens_read(source, 256, 1, out), ERROR_FORMAT, "vocabulary of 256");
     tokens_close(source);
@@ -207,7 +207,7 @@ static void texts_are_kept_as_shards(void **state) {
     tokens_close(open_tokens(path, &options));
     stat(kept, &second);
     assert_true(first.st_ino == second.st_ino); /* read, not written again */
-    /* Spoiled in its header, in its size, in its hash: made anew. */
+    /* Damaged in its header, its size or its hash, it is written again. */
     for (int spoil = 0; spoil < 3; spoil++) {
         FileWriter *writer;
         int32_t header[256] = {SHARD_MAGIC, SHARD_VERSION + (spoil == 0), 20};
@@ -219,7 +219,7 @@ static void texts_are_kept_as_shards(void **state) {
         expect_text_tokens(source, "the box and the door");
         tokens_close(source);
     }
-    /* Nor is a token taken that was another when it was kept. */
+    /* A changed token in the cached shard is detected, too. */
     char *shard;
     int64_t size;
     expect_ok(file_read(kept, 1 << 20, &shard, &size));
@@ -230,7 +230,7 @@ static void texts_are_kept_as_shards(void **state) {
     expect_text_tokens(again, "the box and the door");
     tokens_close(again);
     free(kept);
-    /* Another text, and another tokenizer, have their own. */
+    /* Another text or another tokenizer has its own shard. */
     write_text_file(path, "the box and the Door");
     TokenSource *source = open_tokens(path, &options);
     expect_text_tokens(source, "the box and the Door");
@@ -313,7 +313,7 @@ static void documents_are_separated(void **state) {
     tokenizer_free(bytes);
 }
 
-/* More tokens than are written at a time, kept and in memory alike. */
+/* More tokens than are written at a time, cached and in memory. */
 static void long_texts(void **state) {
     Tokenizer *pairs = open_tokenizer("tests/fixtures/tokenizer/plain");
     size_t length = 1500000;

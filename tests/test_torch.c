@@ -1,4 +1,4 @@
-/* The table of operations in PyTorch's words, of real steps on the CPU. */
+/* The table of operations with PyTorch's names, of real steps on the CPU. */
 #include "profile/profile.h"
 #include "report/bundle.h"
 #include "report/chrome.h"
@@ -15,13 +15,13 @@ static Tables in_torch_words(const Trace *t) {
     return (Tables){{torch_table(t, false, false), torch_table(t, true, false)}, 2};
 }
 
-/* The naive path is made of what PyTorch has names for; calls outside it are ours. */
+/* Every part of the naive path has a PyTorch name; other calls have fusebox's. */
 static void test_torch_names(void **state) {
     Trace **traces = *state;
     Tables tables;
     tables = in_torch_words(traces[FORM_NAIVE]);
     const Table *t = tables_find(&tables, "operations");
-    /* A step of PyTorch 2.15's profiler for the same model, with its layers L and norms N. */
+    /* Calls in a step of PyTorch 2.15's profiler for the same model with L layers and N norms. */
     enum { L = TRACED_LAYERS, N = 2 * TRACED_LAYERS + 1 };
     static const struct {
         const char *name;
@@ -44,7 +44,7 @@ static void test_torch_names(void **state) {
                   {"aten::native_layer_norm_backward", N},
                   {"aten::embedding_dense_backward", 2},
                   {"aten::sum", 4 * L}};
-    /* Its views, and what it wraps and nests, did not run here. */
+    /* PyTorch's views, wrappers and nested calls do not exist here. */
     static const char *const absent[] = {"aten::view",   "aten::t",       "aten::as_strided", "aten::linear",
                                          "aten::matmul", "aten::softmax", "aten::layer_norm", "aten::empty"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {
@@ -59,23 +59,25 @@ static void test_torch_names(void **state) {
             if (strcmp(name, absent[i]) == 0 || strstr(name, "Backward0")) fail_msg("%s did not run", name);
         }
     expect_about(cell(t, find_row(t, "ProfilerStep*"), "cpu_share"), 1);
-    /* Each layer's: p and y; of the backward pass dp and of queries, keys and values a gradient each. */
+    /* Per layer: the products p and y; in the backward pass dp and the gradients of queries, keys and
+     * values. */
     const double rows = TRACED_BATCH * TRACED_SEQ * 4, of_heads = rows * 32, scores = rows * 2 * TRACED_SEQ;
     expect_about(cell(t, find_row(t, "aten::bmm"), "cpu_memory_bytes"),
                  TRACED_STEPS * L * (4 * of_heads + 2 * scores));
-    /* Each call has what it fills: GELU its result, and the product before it GELU's argument. */
+    /* Each call is attributed the memory that it fills: GELU its result, the product before it GELU's
+     * argument. */
     expect_about(cell(t, find_row(t, "aten::gelu"), "cpu_memory_bytes"), TRACED_STEPS * L * rows * 128);
     expect_about(cell(t, find_row(t, "aten::addmm"), "cpu_memory_bytes"),
-                 TRACED_STEPS * L * rows * (96 + 32 + 128)); // a block's last result has its place already
+                 TRACED_STEPS * L * rows * (96 + 32 + 128)); // a block's last result has memory already
     expect_about(cell(t, find_row(t, "aten::native_layer_norm"), "cpu_memory_bytes"),
                  TRACED_STEPS * N * rows * (32 + 2));
     expect_about(cell(t, find_row(t, "aten::add"), "cpu_memory_bytes"), TRACED_STEPS * L * of_heads);
-    assert_string_equal(t->columns[6].title, "CPU Mem"); // here is no GPU
+    assert_string_equal(t->columns[6].title, "CPU Mem"); // there is no GPU here
     assert_int_equal(t->column_count, 9);
     tables_free(&tables);
 }
 
-/* Of a fused path PyTorch has no rows but the ranges'. */
+/* For a fused path PyTorch's names exist only for ranges. */
 static void test_torch_names_fused(void **state) {
     Tables tables;
     tables = in_torch_words(((Trace **)*state)[FORM_FUSED]);
@@ -93,7 +95,7 @@ static void test_torch_shapes(void **state) {
     enum { B = TRACED_BATCH, T = TRACED_SEQ, L = TRACED_STEPS * TRACED_LAYERS, ROWS = 3 };
     char shapes[ROWS][160];
     const char *const names[ROWS] = {"aten::addmm", "aten::bmm", "aten::mm"};
-    const int calls[ROWS] = {L, 2 * L, L}; // bmm: dy times values, too
+    const int calls[ROWS] = {L, 2 * L, L}; // bmm: includes dy times values
     snprintf(shapes[0], sizeof *shapes, "[[%d, 32], [32, 96]]", B * T);
     snprintf(shapes[1], sizeof *shapes, "[[%d, %d, 16], [%d, 16, %d]]", 2 * B, T, 2 * B, T);
     snprintf(shapes[2], sizeof *shapes, "[[%d, 96], [96, 32]]", B * T);
@@ -189,7 +191,7 @@ static void test_torch_kernels(void **state) {
     trace_close(t);
 }
 
-/* What an operator gives back is subtracted, so that its memory can be negative. */
+/* Memory that an operator releases is subtracted, so its memory can be negative. */
 static void test_torch_memory(void **state) {
     (void)state;
     Tables tables;
@@ -222,7 +224,7 @@ static char *printed(const Table *table) {
     return text;
 }
 
-/* The file has all that the tables need: they are the same as those of the trace that was written into it. */
+/* The file contains everything that the tables need: they equal those of the original trace. */
 static void test_torch_from_the_file(void **state) {
     Trace *t = ((Trace **)*state)[FORM_NAIVE];
     Profile profile;
@@ -253,7 +255,7 @@ static void test_torch_from_the_file(void **state) {
     profile_free(&profile);
 }
 
-/* Events of steps that found no room in the file are told of. */
+/* Events of steps that did not fit the file are reported. */
 static void test_torch_left_out(void **state) {
     (void)state;
     Trace *t = trace_open();

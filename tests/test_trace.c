@@ -1,4 +1,4 @@
-/* The profile's data model, filled by hand. */
+/* The profile's data model, with handmade events. */
 #include "report/trace.h"
 
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static void test_times(void **state) {
     assert_int_equal(e[step].self, 45);
     assert_int_equal(e[phase].self, 25);
     assert_int_equal(e[norm].self, 10);
-    assert_int_equal(e[mean].self, 20); // the runtime call is its own work
+    assert_int_equal(e[mean].self, 20); // a runtime call counts as the range's own time
     assert_int_equal(e[mean].device_self, 7);
     assert_int_equal(e[norm].device_self, 11);
     assert_int_equal(e[norm].device_total, 18);

@@ -1,5 +1,5 @@
-/* Traces of several ranks: packed and unpacked, on one clock, what the ranks did together, and how it is
- * shown. Made by hand; each rank is a process. */
+/* Handmade traces of several ranks: packing, a common clock, collectives, and their display. Each rank is a
+ * process. */
 #include "base/memory.h"
 #include "comm/comm_internal.h"
 #include "comm/rendezvous.h"
@@ -48,7 +48,7 @@ static Traffic traffic_named(const char *name) {
     return (Traffic)found;
 }
 
-/* A collective that the host begins at `at` and the device runs in [begin, end). */
+/* A collective that the host calls at `at` and the device runs in [begin, end). */
 static void add_collective(Trace *t, int64_t step, const char *name, double sent, int64_t at, int64_t begin,
                            int64_t end) {
     int64_t operation = add(t, TRACE_OPERATION, "comm", at, at + MS, step);
@@ -65,8 +65,8 @@ static void add_collective(Trace *t, int64_t step, const char *name, double sent
     add(t, TRACE_KERNEL, "ring", begin, end, part);
 }
 
-/* A step of 100 ms: computation in [10, 60), a collective of 6 MB from 40 + 5 * rank to 80 ms; a scatter is over
- * after 4 ms, and its sum is made from 80 + rank to 90 ms. */
+/* A step of 100 ms: computation in [10, 60), a collective of 6 MB from 40 + 5 * rank to 80 ms; a scatter ends
+ * after 4 ms, and its sum is computed from 80 + rank to 90 ms. */
 static Trace *made(int rank, const char *collective) {
     Trace *t = trace_open();
     bool scatter = strcmp(collective, "scatter") == 0;
@@ -118,7 +118,7 @@ static void test_packing(void **state) {
     trace_close(t);
 }
 
-/* ---- together ---- */
+/* ---- collectives ---- */
 
 static const CommEngine engine = {.name = "made up", .barrier = engine_host_barrier};
 
@@ -171,9 +171,9 @@ static Status check_file(const Trace *t) {
     JsonWriter w = {0};
     chrome_render(t, &w);
     EXPECT(strstr(w.text, "\"pid\":3") && strstr(w.text, "rank 2, host"));
-    EXPECT(!strstr(w.text, ", device")); // on the CPU that would be the host again
+    EXPECT(!strstr(w.text, ", device")); // on the CPU it would be on the host's track
     EXPECT(arrows_of(w.text, 2, 0) == 1 && arrows_of(w.text, 2, 1) == 1);
-    EXPECT(arrows_of(w.text, 0, 1) == 0 && arrows_of(w.text, 0, 2) == 0); // rank 2 came last
+    EXPECT(arrows_of(w.text, 0, 1) == 0 && arrows_of(w.text, 0, 2) == 0); // rank 2 began last
     json_writer_free(&w);
     return OK;
 }
@@ -184,7 +184,7 @@ static Status check_together(Trace *t, const char *amiss) {
         const TraceRun *run = &t->others[rank - 1]->run;
         EXPECT(run->rank == rank && fabs(run->clock_ahead) <= run->clock_within &&
                run->clock_within < 10 * MS);
-        EXPECT(run->origin == t->run.origin); // all events are on one clock, and begin with the first
+        EXPECT(run->origin == t->run.origin); // all events are on one clock, whose zero is the first event
     }
     Figures figures;
     TRY(figures_make(t, &figures));
@@ -207,7 +207,7 @@ static Status check_together(Trace *t, const char *amiss) {
 
 typedef struct {
     int port;
-    const char *other; // what the last rank ran instead; NULL: the same
+    const char *other; // what the last rank ran instead; NULL: the same collective
 } Case;
 
 static Status gather(int rank, void *user) {
@@ -240,7 +240,7 @@ static const TraceFinding *finding(const Trace *t, const char *name) {
     return NULL;
 }
 
-/* Ranks that only begin a collective wait for nobody in it: each one's arrows lead to the others' sums. */
+/* In a collective that is only started no rank waits: each rank's arrows lead to the other ranks' sums. */
 static void test_halves(void **state) {
     (void)state;
     Trace *t = made(0, "scatter");
@@ -266,7 +266,8 @@ static void test_halves(void **state) {
     trace_close(t);
 }
 
-/* Each rank sends what is not its own part: once, but in an all-reduce twice, a sum and its result. */
+/* Each rank sends everything except its own part: once, or in an all-reduce twice, the values and the
+ * sums. */
 static void test_bytes(void **state) {
     (void)state;
     static const struct {
@@ -285,7 +286,7 @@ static void test_bytes(void **state) {
     }
 }
 
-/* A clock that runs behind may put an event before the first. */
+/* A slow clock may place an event before the first. */
 static void test_times_below_zero(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 0);
@@ -300,7 +301,7 @@ static void test_times_below_zero(void **state) {
     trace_close(t);
 }
 
-/* A copy that a step only begins, and one behind it. */
+/* A copy that ends after its step, and one after it. */
 static void test_phases_end_with_their_step(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 0);

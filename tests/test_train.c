@@ -1,5 +1,5 @@
-/* The program train as its users see it: its log, its options as a file, runs that must be equal and runs
- * that must agree, --compare, a run that diverges. */
+/* The program train from the user's side: its log, its options file, runs that must be equal or must agree,
+ * --compare, divergence. */
 #include "tests/support/program.h"
 
 #include "base/files.h"
@@ -14,7 +14,7 @@ enum { STEPS = 12 };
     TINY " --val-data=validation.txt --val-every=6 --val-steps=4 --sample-every=6 --sample-tokens=8 "        \
          "--steps=12 "
 
-/* A run that the tests compare theirs with. */
+/* The run that other runs are compared with. */
 static int setup(void **state) {
     if (program_setup(state) != 0) return -1;
     program_succeeds(*state, "train " RUN "--lr=1e-2 --out=first --save-every=6 --log=first.jsonl --peaks "
@@ -26,7 +26,7 @@ static void expect_equal_run(const char *folder, const char *log) {
     assert_string_equal(log_numbers(folder, log, 0), log_numbers(folder, "first.jsonl", 0));
 }
 
-/* ---- what it tells ---- */
+/* ---- output ---- */
 
 typedef struct {
     const char *event;
@@ -39,7 +39,7 @@ static void expect_fields(const json_t *event, const char *fields) {
     snprintf(copy, sizeof copy, "%s", fields);
     for (char *name = strtok_r(copy, " ", &place); name; name = strtok_r(NULL, " ", &place)) {
         const json_t *value = json_object_get(event, name);
-        const bool shared_cores = !strcmp(name, "mfu"); // then there is no share of a limit
+        const bool shared_cores = !strcmp(name, "mfu"); // without limits there is no share
         if (!value || (json_is_null(value) && !shared_cores)) fail_msg("an event without %s", name);
         if (json_is_real(value)) assert_true(isfinite(json_real_value(value)));
     }
@@ -49,7 +49,7 @@ static double number(const json_t *event, const char *name) {
     return json_number_value(json_object_get(event, name));
 }
 
-/* The last line's rate is of the steps; a validation after them does not count. */
+/* The last line's rate covers only steps, not a validation after them. */
 static void expect_rate(const json_t *step, const json_t *end) {
     double tokens = 1e-3 * number(step, "ms") * number(step, "tokens_per_s");
     double rate = number(end, "tokens_per_s");
@@ -121,7 +121,8 @@ static void test_profile(void **state) {
     expect_text(ran->output, "Self CPU time total: ");
 }
 
-/* Limits are kept by the device's name, and a CPU's says how many threads it has: nobody else takes three. */
+/* Limits are cached by device name, and a CPU's name contains its number of threads: no other test uses
+ * three. */
 static void test_unknown_peaks(void **state) {
     const Ran *ran = program_succeeds(*state, "train " RUN "--device=cpu --threads=3 --log=unknown.jsonl");
     assert_null(strstr(ran->output, "MFU"));
@@ -131,7 +132,7 @@ static void test_unknown_peaks(void **state) {
     json_decref(events);
 }
 
-/* Limits that no machine reaches, as the cache keeps them for the device of the log. */
+/* Impossibly high limits, in the cache's format, for the device in the log. */
 static void keep_limits(const char *folder, const char *log, const char *peaks) {
     char key[320];
     json_t *events = log_read(folder, log, false);
@@ -148,7 +149,8 @@ static void keep_limits(const char *folder, const char *log, const char *peaks) 
     json_decref(cache);
 }
 
-/* What is known is not measured again. What an older version kept, of one thread's copies, is not known. */
+/* Cached limits are not measured again. The limits of older versions, from copies by one thread, are
+ * ignored. */
 static void test_limits_are_measured_once(void **state) {
     program_succeeds(*state, "train " RUN "--peaks=0 --quiet --log=kept.jsonl");
     keep_limits(*state, "kept.jsonl", "{\"flops\": 7e18, \"bandwidth\": 7e12}");
@@ -207,7 +209,7 @@ static void test_tensorboard(void **state) {
     file_unmap(&map);
 }
 
-/* ---- runs that are equal to the last bit ---- */
+/* ---- runs that are bitwise equal ---- */
 
 static void test_same_seed(void **state) {
     program_succeeds(*state, "train " RUN "--lr=1e-2 --out=second --save-every=6 --log=second.jsonl "
@@ -268,17 +270,17 @@ static void test_print_config(void **state) {
     expect_equal_run(*state, "config.jsonl");
     program_succeeds(*state, "train --config=config.json --print-config >config2.json");
     expect_same_file(*state, "config.json", "config2.json");
-    /* Its warm-up is a tenth of the steps, however many there will be. */
+    /* Its warm-up is always a tenth of the steps. */
     program_succeeds(*state, "train " TINY " --print-config >config3.json && "
                              "train --config=config3.json --steps=3 --val-every=0 --sample-every=0 -q");
 }
 
-/* ---- runs that agree but for rounding ---- */
+/* ---- runs that agree except for rounding ---- */
 
-/* Rounding is amplified from step to step, by how much is the model's own affair. Naive fp32 shows it: its
- * distance from naive fp64, the specification, from the same start on the same batches. The fused path
- * rounds as often or less, so it may end no farther away than a few times that; a wrong formula would part
- * by far more. */
+/* Rounding errors are amplified from step to step, depending on the model. The distance of naive fp32 from
+ * naive fp64, the specification, from the same start on the same batches, measures this. The fused path
+ * rounds no more often, so its distance may be at most a few times that; a wrong formula would differ by far
+ * more. */
 static void test_paths(void **state) {
     enum { MOST = 30 };
     double wide[MOST], naive[MOST], fused[MOST], allowed = 0;
@@ -298,11 +300,11 @@ static void test_paths(void **state) {
                      wide[i], allowed);
         equal = equal && fused[i] == naive[i];
     }
-    assert_false(equal); // the fused path has run at all
+    assert_false(equal); // the fused path has run
 }
 
-/* A step of two micro-batches of one row sees what a step of one of two sees: the mean differs by the
- * order of its sum. In fp64 that is far below the fp32 in which a step reports its loss. */
+/* Two micro-batches of one row equal one micro-batch of two rows, except for the order of the mean's sum. In
+ * fp64 that is far below the fp32 in which a step reports its loss. */
 static void test_accumulation(void **state) {
     double whole[STEPS], halves[STEPS];
     const char *folder = *state,
@@ -318,8 +320,8 @@ static void test_accumulation(void **state) {
 
 /* ---- compare ---- */
 
-/* --fused=1,fp8 is a third path, beside the fused one: 8 bits differ more from the naive path than bf16 does, in the
- * products alone; casts are rows of their own. */
+/* --fused=1,fp8 is a third path, beside the fused one: 8 bits differ more from the naive path than bf16 does,
+ * in the products alone; casts are rows of their own. */
 static void test_compare_fp8(void **state) {
     const Ran *ran = program_succeeds(*state, "train " TINY " --compare --fused=1,fp8 --out=eight");
     expect_text(ran->output, "naive and fused, ");
@@ -387,8 +389,7 @@ static void test_compare(void **state) {
 
 /* ---- divergence ---- */
 
-/* A first update of 1e30 in size: every loss after it is infinite or no number, and nothing more is
- * learned. */
+/* The first update has a magnitude of 1e30: every later loss is infinite or NaN. */
 static void test_divergence(void **state) {
     const Ran *ran =
         program_refuses(*state, ERROR_NONFINITE, "the last 5 steps",
@@ -403,7 +404,7 @@ static void test_divergence(void **state) {
     program_succeeds(*state, "cd diverged && test \"$(echo step-*)\" = step-00000001");
 }
 
-/* A run that ends before it is given up has diverged no less; its last state is kept for whoever wants it. */
+/* A run that ends before it is aborted for divergence has diverged, too; its last state is saved. */
 static void test_divergence_at_the_end(void **state) {
     program_refuses(*state, ERROR_NONFINITE, "the last 2 steps",
                     "train " TINY
@@ -411,7 +412,7 @@ static void test_divergence_at_the_end(void **state) {
     program_succeeds(*state, "cd ended && test \"$(echo step-*)\" = step-00000003");
 }
 
-/* Nor do weights that one update has made infinite take a good checkpoint's place. */
+/* Weights that an update has made infinite do not replace a good checkpoint. */
 static void test_divergence_saved(void **state) {
     program_succeeds(*state, "train " TINY " --val-every=0 --steps=1 --out=burst --sample-every=0 -q");
     program_refuses(*state, ERROR_NONFINITE, "a value that is not finite, so it is not saved",

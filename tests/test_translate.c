@@ -1,6 +1,5 @@
-/* Translation: with and without caches, in batches and one by one, in both forms and on both devices, the
- * same; and greedy search against a decoder that is asked for the next token anew, with the encoder run
- * again each time. */
+/* Translations are the same with and without caches, in batches and one by one, in both forms and on both
+ * devices; and greedy search equals repeatedly running encoder and decoder for the next token. */
 #include "run/generate.h"
 #include "run/plan.h"
 #include "tasks/pairs/translate.h"
@@ -106,13 +105,14 @@ static void translate(const Setup *setup, Translations *out) {
     ctx_close(&ctx);
 }
 
-/* How far the scores of two orders of summation may lie apart. By Higham and Mary (2019) a product that sums k terms
- * errs by about sqrt(k) u of its value, u = 2^-24 in fp32. What reaches the logits is as if one sum had the terms of
- * all products in a row, of the encoder's layers, the decoder's and the head. After the last norm a hidden state has
- * the length sqrt(width), a row of the embedding init_std sqrt(width); so a logit errs by
+/* The largest expected difference of scores between two orders of summation. By Higham and Mary (2019) a
+ * product that sums k terms has a relative error of about sqrt(k) u, u = 2^-24 in fp32. The error of the logits
+ * is that of a single sum with the terms of all consecutive products: encoder, decoder and head. After the last
+ * norm a hidden state has the length sqrt(width), a row of the embedding init_std sqrt(width); so a logit has
+ * the error
  *     sqrt(terms) u init_std width,
- * a token's log probability by twice that, and a score, which is their sum with that of the end over its length's
- * penalty, by sqrt(length + 1) times as much. Four standard deviations of that are allowed. */
+ * a token's log probability twice that, and a score, the sum of the log probabilities, sqrt(length + 1) times
+ * as much. Four standard deviations are allowed. */
 static double score_bound(const Config *c, int64_t length) {
     const double source = c->width + c->head_size + SOURCE + c->width;
     const double target = c->width + c->head_size + MOST + c->width;
@@ -145,13 +145,13 @@ static void check_ways(Backend backend, NormOrder order, int64_t beam) {
     translate(&setup, &expected);
     int64_t tokens = 0;
     for (int s = 0; s < SENTENCES; s++) tokens += expected.lengths[s];
-    assert_true(tokens > SENTENCES); /* something is said */
+    assert_true(tokens > SENTENCES); /* not empty */
     setup.backend = backend;
     for (setup.fuses = 0;; setup.fuses = ALL) {
         setup.decoding = DECODING_CACHED;
         setup.sentences = 1;
         expect_same(&setup, &expected, "one by one");
-        setup.sentences = 2; /* with a sentence that is not there in the last batch */
+        setup.sentences = 2; /* the last batch has a missing sentence */
         expect_same(&setup, &expected, "by twos");
         setup.sentences = SENTENCES;
         for (setup.decoding = DECODING_SELF; setup.decoding <= DECODING_ALL; setup.decoding++)
@@ -175,7 +175,7 @@ static void every_way_says_the_same_cuda(void **state) {
     check_ways(BACKEND_CUDA, NORM_PRE, 3);
 }
 
-/* ---- greedy, without any of it ---- */
+/* ---- greedy, without cache and search ---- */
 
 typedef struct {
     Transformer model;
@@ -255,7 +255,7 @@ static void greedy_is_the_likeliest_token_each_time(void **state) {
     ctx_close(&ctx);
 }
 
-/* ---- greedy, by the generator, on a GPU a graph ---- */
+/* ---- greedy, by the generator (on a GPU, as a graph) ---- */
 
 typedef struct {
     Transformer model;

@@ -1,6 +1,6 @@
-/* ViT against transformers' and PyTorch's numbers (fixtures/make_vit.py): logits, loss, gradients and updates in
- * every form; hidden states, what is pooled, the class token's attention, and positions of another size, for the
- * folders there and for those that FUSEBOX_VIT names. */
+/* ViT against transformers' and PyTorch's numbers (fixtures/make_vit.py): logits, loss, gradients and updates
+ * in every form; hidden states, pooling, the class token's attention, and positions of another size, for the
+ * fixtures' folders and for those that FUSEBOX_VIT names. */
 #include "base/directories.h"
 #include "base/memory.h"
 #include "tests/support/task.h"
@@ -40,7 +40,7 @@ static void steps_are_pytorchs(void **state) {
     }
 }
 
-/* With and without dropout and stochastic depth, whose masks stay as the weights move. */
+/* With and without dropout and stochastic depth, whose masks are the same for all disturbed weights. */
 static void gradients_are_slopes(void **state) {
     (void)state;
     for (int i = 0; i < TRAINED; i++) {
@@ -70,7 +70,7 @@ typedef struct {
     int64_t rows; // hidden states of a picture
 } Encoding;
 
-/* out: hidden states, the map, what is pooled, logits; NULL where they are not wanted */
+/* out: hidden states, the map, the pooled state, logits; NULL if not wanted */
 static void encode(Rig *rig, const void *what, double *const *in, double *const *out) {
     (void)in;
     const Encoding *e = what;
@@ -89,7 +89,7 @@ static void encode(Rig *rig, const void *what, double *const *in, double *const 
         rig_get(rig, pooled, out[2]);
     }
     if (out[3]) {
-        s.model.all_rows = false; // the same logits, of the class token's row alone
+        s.model.all_rows = false; // the same logits, from the class token's row alone
         s.model.map = (Tensor){0};
         expect_ok(transformer_forward(&rig->ctx, &s.model, &inputs, NULL));
         task_get_logits(&s, rig, out[3]);
@@ -121,7 +121,7 @@ static void check_folder(const char *folder, const Variant *variant) {
     rig_run_once(variant, encode, &e, NULL, got);
     for (int i = 0; i < 4; i++)
         if (got[i]) expect_values(file, names[i], got[i], folder);
-    if (safetensors_find(file, "larger")) { // pictures of another size, to which positions are made to fit
+    if (safetensors_find(file, "larger")) { // pictures of another size, for which positions are interpolated
         Config *c = &e.task.config;
         const SafetensorsEntry *larger = safetensors_find(file, "larger");
         c->image += 2 * c->patch;
@@ -136,7 +136,7 @@ static void check_folder(const char *folder, const Variant *variant) {
     safetensors_close(file);
 }
 
-/* Saved again, for make_vit.py --check. */
+/* Saves it again, for make_vit.py --check. */
 static void save_again(const char *folder) {
     char again[300];
     Config config;
@@ -191,7 +191,7 @@ static void load(Rig *rig, const void *what, double *const *in, double *const *o
     parameters_close(&p);
 }
 
-/* The rest of the weights are the folder's; the head is drawn. */
+/* The head is new; all other weights are the folder's. */
 static void a_new_head_is_drawn(void **state) {
     (void)state;
     Safetensors *file;

@@ -1,5 +1,5 @@
-/* The programs with a vision Transformer, as a user runs them: training on pictures that are drawn, resuming,
- * pictures of another size, a head for other classes, and what is refused. */
+/* The programs with a vision Transformer, from the user's side: training on synthetic pictures, resuming,
+ * pictures of another size, a new head, and errors. */
 #include "tests/support/program.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
     "train --model=vit-nano --layers=2 --width=32 --heads=2 --batch=16 --device=cpu --dtype=fp32 --peaks=0 " \
     "-q --lr=2e-3 "
 
-/* Ten classes: a guess is right one time in ten, and among five likeliest one in two. */
+/* Ten classes: by chance top-1 accuracy is a tenth, top-5 accuracy a half. */
 static void pictures_are_told_apart(void **state) {
     program_succeeds(*state, VIT "--steps=60 --val-every=60 --val-steps=8 --label-smoothing=0.1 "
                                  "--log=learns.jsonl --out=learned");
@@ -22,7 +22,7 @@ static void pictures_are_told_apart(void **state) {
     json_decref(events);
 }
 
-/* With dropout and stochastic depth, whose draws go on; and with any number of workers. */
+/* With dropout and stochastic depth, whose draws continue; and with any number of workers. */
 static void resumed_runs_are_equal(void **state) {
     program_succeeds(*state, VIT "--steps=8 --val-every=4 --val-steps=2 --save-every=4 --dropout=0.1 "
                                  "--stochastic-depth=0.3 --log=whole.jsonl --out=whole");

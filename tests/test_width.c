@@ -46,7 +46,7 @@ static void test_reports(void **state) {
         expect_fits(commands[i], program_succeeds(*state, "%s 2>&1", commands[i])->output);
 }
 
-/* Broken at blanks; a word longer than a line is cut, and what has no room left out. */
+/* Lines are broken at blanks; a word longer than a line is cut, and text beyond the last line is omitted. */
 static void test_wrapped(void **state) {
     static const struct {
         const char *text, *printed;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-/* One letter for each step from 1: . outside, w ready, R recorded, t timed. */
+/* One letter per step, from step 1: . outside, w ready, R recorded, t timed. */
 static void expect(const char *text, const char *uses) {
     Window w;
     assert_null(window_parse(text, &w));

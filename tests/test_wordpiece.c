@@ -76,7 +76,8 @@ static void expect_ids(Tokenizer *tokenizer, const char *text, bool special, con
     token_list_free(&list);
 }
 
-/* Added tokens, of which some are looked for in the lower-cased text; the ids are tokenizers'. */
+/* Added tokens, some of which are searched in the lower-cased text; the ids are those of Hugging Face's
+ * tokenizers. */
 static void added_tokens_are_found(void **state) {
     static const char added[] =
         "[{\"id\": 420, \"content\": \"Café\", \"normalized\": true},"
@@ -103,8 +104,8 @@ static void added_tokens_are_found(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* Any bytes encode, to ids of the vocabulary, and in steps as at once. */
-/* What a decoder-only model writes with such a vocabulary is words, not pieces. */
+/* Any bytes can be encoded, to ids of the vocabulary, in steps or at once. */
+/* A decoder-only model with such a vocabulary writes words, without "##". */
 static void pieces_become_words(void **state) {
     write_text_file(inside(*state, "vocab.txt"),
                     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\n,\nwe\n.\n");
@@ -142,7 +143,7 @@ static void any_bytes_encode(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* A word without spaces that is longer than any piece is cut, not read without end. */
+/* A word longer than the longest piece is cut. */
 static void long_texts(void **state) {
     (void)state;
     enum { BYTES = 10 << 20 };
@@ -192,7 +193,7 @@ static void bad_vocabularies_are_refused(void **state) {
 
 static void bad_json_is_refused(void **state) {
     static const struct {
-        const char *path, *value, *part; // where it is put in the fixture
+        const char *path, *value, *part; // its place in the fixture
     } cases[] = {
         {"normalizer", "null", "BertNormalizer"},
         {"normalizer.clean_text", "false", "clean_text"},

@@ -135,13 +135,13 @@ static void count_linear(const DecodeAffine *a, Work *w) {
     w->bytes += (double)tensor_bytes(a->bias);
 }
 
-/* norm.c counts so many FLOPs for each element. */
+/* FLOPs per element, as norm.c counts them. */
 static void count_norm(const Decode *d, const DecodeAffine *a, double elements, Work *w) {
     w->flops += elements * (rms(d) ? 4 : 8);
     w->bytes += (double)(tensor_bytes(a->weight) + tensor_bytes(a->bias));
 }
 
-/* The branch's sum with the residual, too. */
+/* Includes the branch's addition to the residual stream. */
 static void count_attention(const Decode *d, const DecodeLayer *l, double rows, Work *w) {
     double queries = (double)tensor_width(l->projection.weight), C = (double)tensor_width(d->token);
     double elements = 2 * rows * queries / (double)d->heads * (double)d->kv_heads;

@@ -75,7 +75,7 @@ typedef struct {
     DecodeAffine final_norm; // (C); with norm_after it may be empty
     Tensor head;             // (Vp, C)
     Tensor logits;           // (1, Vp) fp32, written
-    int64_t asked;           // the first logits, which somebody asked for (linear.h); 0: all
+    int64_t asked;           // number of logits needed, from the first on (linear.h); 0: all
     int64_t heads, kv_heads;
     double token_scale; // factor of the token's embedding
     double scale;       // of attention's scores: 1/sqrt(D)
@@ -83,7 +83,7 @@ typedef struct {
     NormKind norm_kind;
     bool norm_after;
     Activation activation;
-    int qkv_parts;         // number of layers that qkv is in the naive form: linear.h
+    int qkv_parts;         // number of layers that the naive form runs for qkv: linear.h
     int64_t past;          // rows in the cache, fewer than its capacity and than P
     Tensor past_on_device; // (1) i32, or empty: replaces `past`, so that a captured graph stays valid
     Tensor memory_length;  // (1) i32, device memory: valid rows of each memory; empty: all
@@ -94,8 +94,8 @@ CHECKED Status decode_forward(Ctx *ctx, const Decode *decode);
 /* Runs the naive form, even if the fused one is selected. */
 CHECKED Status decode_naive(Ctx *ctx, const Decode *decode);
 
-/* The FLOPs are those that the naive form's operations count together. Of the bytes, every weight that is asked for is
- * read once, and of the caches and memories the rows that are there. */
+/* The work of a token. FLOPs are the sum over the naive form's operations. Bytes: every needed weight is read
+ * once, and the valid rows of caches and memories. */
 Work decode_work(const Decode *decode);
 
 typedef struct {
@@ -103,8 +103,8 @@ typedef struct {
     int64_t width, head_size, hidden;
 } DecodeSizes;
 
-/* Whether there are CUDA kernels for a decoder of these sizes on this device; NULL in a build without CUDA.
- * */
+/* Whether there are CUDA kernels for a decoder of these sizes on this device; NULL in a build without
+ * CUDA. */
 __attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *sizes);
 
 __END_DECLS

@@ -22,7 +22,7 @@ static Status take_layer(Ctx *ctx, ExampleCall *e, DecodeLayer *l) {
     return example_normals(ctx, e, "cache_v", ctx->dtype, shape2(e->seq, kv), 1, &l->cache_v);
 }
 
-/* The last token that fits the cache. */
+/* The position of the last token that fits the cache. */
 static Status run(Ctx *ctx, ExampleCall *e) {
     if (e->batch != 1)
         return fail(ERROR_USAGE, "--op=decode: one token of one sequence is decoded; add --batch=1");

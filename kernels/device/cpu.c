@@ -115,7 +115,8 @@ static void cpu_close(Device *device) {
     memory_free(cpu);
 }
 
-/* The processor itself says it, since a file such as /proc/cpuinfo can be missing: what is computed would depend on that. */
+/* Asks the processor itself. A file such as /proc/cpuinfo can be missing, and results must not depend on
+ * that. */
 void device_processor(char name[PROCESSOR_BYTES]) {
     *name = 0;
 #ifdef __x86_64__

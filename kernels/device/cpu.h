@@ -14,8 +14,8 @@ typedef struct {
 
 Status cpu_fill(Device *device, void *memory, int byte, size_t bytes) CHECKED;
 Status cpu_stream(Device *device, Stream how, void *memory, size_t bytes, int64_t times) CHECKED;
-/* Bytes that so many threads have of this level; 0 where that is not known. */
+/* Bytes of this cache level available to `threads` threads; 0 if unknown. */
 size_t cpu_cache_bytes(size_t level, size_t threads);
 
-/* Whether a library that does not look would get so much memory. */
+/* Whether this much memory is available, for libraries that do not check their own allocations. */
 bool cpu_has_room(size_t bytes);

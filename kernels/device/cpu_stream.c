@@ -1,4 +1,4 @@
-/* The CPU's memory at its limits: fills, and the streams that are timed. */
+/* The CPU's memory at full bandwidth: fills, and the streams that measure the rates. */
 #include "kernels/device/cpu.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 enum { PIECE = 1 << 20, LARGE = 16 << 20 }; // bytes; the caches may hold less than LARGE
 
-/* Past the caches, which would first read what is overwritten: twice the rate. */
+/* Bypasses the caches, which would read every line before it is overwritten: twice the rate. */
 static void fill_memory(char *memory, int byte, size_t bytes) {
     size_t done = 0;
 #if defined(__SSE2__)
@@ -35,7 +35,7 @@ Status cpu_fill(Device *device, void *memory, int byte, size_t bytes) {
     return OK;
 }
 
-/* Four streams, so that no sum waits for the one before it. */
+/* Four independent sums, so that none waits for the previous addition. */
 static uint64_t read_memory(const uint64_t *from, size_t bytes) {
     const size_t quarter = bytes / sizeof *from / 4;
     const uint64_t *a = from, *b = a + quarter, *c = b + quarter, *d = c + quarter;
@@ -49,7 +49,7 @@ static uint64_t read_memory(const uint64_t *from, size_t bytes) {
     return sums[0] ^ sums[1] ^ sums[2] ^ sums[3];
 }
 
-/* The compiler is told that each pass is seen, or it would leave out all but one. */
+/* The barrier keeps the compiler from removing all passes but one. */
 static void stream_once(Stream how, char *memory, size_t bytes, bool large) {
     const size_t half = bytes / 2;
     uint64_t seen = 0;
@@ -74,8 +74,8 @@ Status cpu_stream(Device *device, Stream how, void *memory, size_t bytes, int64_
     return OK;
 }
 
-/* A number from a file of the first core's cache; 0 where there is none. A list of cores, as its mask, counts
- * them. */
+/* Reads a number from a file about the first core's cache; 0 if it does not exist. For a mask of cores,
+ * returns their number. */
 static size_t cache_number(int index, const char *name, const char *format) {
     char path[96], text[256] = "";
     unsigned long value = 0;
@@ -93,7 +93,7 @@ static size_t cache_number(int index, const char *name, const char *format) {
     return value;
 }
 
-/* Threads on neighbouring cores, each level as often as they need it. */
+/* Assumes threads on neighbouring cores: counts as many caches of each level as they use. */
 size_t cpu_cache_bytes(size_t level, size_t threads) {
     enum { INDICES = 8 };
     for (int i = 0; i < INDICES; i++) {

@@ -16,12 +16,12 @@ typedef struct Device Device;
 typedef struct Event Event; // a point in the device's stream
 typedef struct Graph Graph; // a captured graph
 
-/* How memory is passed over: a copy reads its first half and writes the second. */
+/* Access patterns of `stream`: a copy reads the first half of the memory and writes the second. */
 typedef enum { STREAM_READ, STREAM_WRITE, STREAM_COPY, STREAM_COUNT } Stream;
 
 enum { DEVICE_CACHES = 2 }; // L2 and L3
 
-/* What one multiprocessor of a GPU holds at most: what a kernel's occupancy is a share of. */
+/* Limits of a GPU's multiprocessor, from which a kernel's occupancy is computed. */
 typedef struct {
     int warps, blocks, registers;
     size_t shared, shared_reserved; // bytes; reserved: per block, in addition to its own
@@ -31,14 +31,14 @@ struct Device {
     Backend backend;
     char name[128];   // "NVIDIA H200", "AMD EPYC 9B45, 2 threads"
     char library[96]; // the matrix library: "cuBLASLt 13.1.0", "OpenBLAS 0.3.21 (SkylakeX)"
-    char bus[32];     // of a GPU: where it is, "00000000:0F:00.0"; "" on the CPU
+    char bus[32];     // a GPU's PCI address, "00000000:0F:00.0"; "" on the CPU
     size_t memory;    // total bytes
     int threads;      // threads per parallel region on the CPU; 0 on a GPU
     /* Kernels launched so far (a library's product counts as one); on the CPU, primitives. */
     int64_t launches;
     size_t workspace;             // bytes that libraries and kernels keep beside the arenas
     MultiprocessorLimits limits;  // zero on the CPU
-    size_t caches[DEVICE_CACHES]; // bytes of L2 and L3 that its threads have; 0: none, or not known
+    size_t caches[DEVICE_CACHES]; // bytes of L2 and L3 available to its threads; 0: none, or unknown
 
     /* Allocators; ERROR_MEMORY if memory does not suffice. `allocate` is for arenas, `pinned` for host
      * buffers of copies. Contents are undefined. */
@@ -55,8 +55,8 @@ struct Device {
     Status (*download)(Device *device, void *host, const void *memory, size_t bytes) CHECKED;
     Status (*copy)(Device *device, void *to, const void *from, size_t bytes) CHECKED;
 
-    /* Passes over the memory so many times, each thread over its own part: how fast that is at most. NULL on a
-     * device that tells by `copy`. */
+    /* Accesses the memory `passes` times, each thread its own part, to measure the peak rate. NULL on a
+     * device that uses `copy` for that. */
     Status (*stream)(Device *device, Stream how, void *memory, size_t bytes, int64_t times) CHECKED;
 
     /* Waits for everything; reports an error that any earlier kernel raised. */

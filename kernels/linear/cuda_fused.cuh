@@ -18,9 +18,8 @@ CHECKED Status gated_output(Ctx *ctx, Tensor pre, Tensor y);
 /* Computes dpre, shaped as pre, from dy, which may be the first half of dpre's columns. */
 CHECKED Status gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre);
 
-/* ---- cuda_deferred.cu ----
- * Activations deferred to the casts that read them (linear.h): an activation, or the product of its derivative
- * with a gradient, is rounded to bf16 and then to 8 bits in one pass. */
+/* ---- cuda_deferred.cu ---- Activations deferred to the casts that read them (linear.h): an activation, or
+ * the product of its derivative with a gradient, is rounded to bf16 and then to 8 bits in one pass. */
 
 /* Computes l->x8 from l->input->pre. */
 CHECKED Status deferred_input(Ctx *ctx, const LinearForward *l);

@@ -44,7 +44,7 @@ static double head_bytes(const Loss *l) {
     return (double)l->vocab * width * (double)dtype_size(l->weight.dtype);
 }
 
-/* FLOPs of bias and smoothing per logit and pass. */
+/* FLOPs of bias and smoothing, per logit and pass. */
 static double extra_flops(const Loss *l) {
     return !tensor_empty(l->bias) + (l->smoothing > 0);
 }

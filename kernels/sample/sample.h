@@ -42,7 +42,7 @@ typedef struct {
     Tensor position; // (1) i32: index of the uniform to use; incremented by 1
     Tensor token;    // (1) i32, written; 0 if nothing could be drawn
     int32_t
-        *told; // (n) pinned host memory: told[position] is the token, or -1 if a logit is NaN or +inf, or all
+        *told; // (n) pinned host memory: told[position] = the token, or -1 if a logit is NaN or +inf, or all
                // are -inf
 } Sample;
 

@@ -15,10 +15,9 @@ typedef struct ConversationSource ConversationSource;
 typedef struct {
     const char *path;     // a file, a pattern or a folder
     Tokenizer *tokenizer; // used only while opening
-    const char
-        *template; // like chat_open's name; a named template becomes the tokenizer's, to be saved with it
-    int64_t seq;   // inputs per row: the end of a longer conversation is cut
-    bool packed;   // a row contains as many conversations as fit (tasks/chat/packing.h)
+    const char *template; // like chat_open's name; a named one is saved with the tokenizer
+    int64_t seq;          // inputs per row: the end of a longer conversation is cut
+    bool packed;          // a row contains as many conversations as fit (tasks/chat/packing.h)
 } ConversationOptions;
 
 /* Statistics of the data. */
@@ -48,6 +47,6 @@ const int64_t *conversations_row(const ConversationSource *source, int64_t row, 
 CHECKED Status loader_open_conversations(const LoaderOptions *options, const ConversationSource *source,
                                          Loader **loader);
 
-/* Inputs of one epoch's batches, including padding; `apart`: as if each conversation were a row. */
+/* Inputs of one epoch's batches, including padding; `apart`: computed as if each conversation were a row. */
 CHECKED Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, bool apart,
                                     int64_t *tokens);

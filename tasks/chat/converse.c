@@ -35,7 +35,7 @@ typedef struct {
     int64_t turns, room;
     bool begun;        // the window contains a conversation
     bool ended;        // the last answer ended with its end token, which is in the window
-    char *system;      // its system message, or ""
+    char *system;      // the system message, or ""
     ChatMessage *said; // (said_count) all messages and answers, for /save
     int64_t said_count, said_room;
     int64_t tokens;
@@ -69,7 +69,7 @@ static void add_turn(Talk *t, int64_t content) {
     t->contents[t->turns++] = content;
 }
 
-/* The first message, with the beginning of the conversation. */
+/* Starts the window with the beginning of the conversation and the first message. */
 static Status begin(Talk *t, ChatMessage message, TokenList *ids, int64_t *content) {
     const char *system = t->system;
     const ChatMessage both[] = {{ROLE_SYSTEM, system, (int64_t)strlen(system)}, message};
@@ -77,8 +77,8 @@ static Status begin(Talk *t, ChatMessage message, TokenList *ids, int64_t *conte
     return chat_encode(&t->chat, both + !given, 1 + given, true, ids, content);
 }
 
-/* Adds a message to the window; *taken is false if it would not fit even if all earlier ones were removed:
- * then none is. */
+/* Adds a message to the window; *taken is false if it would not fit even after removing all earlier ones;
+ * then nothing is removed. */
 static Status take_message(Talk *t, TokenList *ids, bool *taken) {
     Generator *g = &t->inference.generator;
     ChatMessage message = {ROLE_USER, (const char *)t->line.bytes, t->line.count};

@@ -22,7 +22,8 @@
 
 /* A line. */
 typedef struct {
-    int64_t number, first, length; // its number, from 0; its tokens: Job.tokens[first, first + length)
+    int64_t number, first,
+        length; // the line's number, from 0, and its tokens: Job.tokens[first, first + length)
 } Prompt;
 
 typedef struct {

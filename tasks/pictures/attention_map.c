@@ -40,7 +40,7 @@ static int heat_color(int heat, int64_t channel) {
     return value < 0 ? 0 : value > FULL ? FULL : value;
 }
 
-/* Half the picture in gray, half the heat. */
+/* Blends the gray picture and the heat map in equal parts. */
 static void blend(const Image *picture, const Image *map, Image *out) {
     for (int64_t y = 0; y < picture->height; y++) {
         for (int64_t x = 0; x < picture->width; x++) {
@@ -54,7 +54,7 @@ static void blend(const Image *picture, const Image *map, Image *out) {
     }
 }
 
-/* The colors from the least at the bottom to the largest on top, right of the picture. */
+/* Draws the color scale right of the picture, with the largest value at the top. */
 static void draw_scale(Image *out) {
     for (int64_t y = 0; y < out->height; y++) {
         int heat = (int)(FULL * (out->height - 1 - y) / (out->height - 1));

@@ -3,7 +3,7 @@
 
 #include "tasks/pictures/picture_passes.h"
 
-/* Draws the batch's first picture as the model saw it, enlarged and in gray, under the class token's attention in the
- * last layer, averaged over the heads. Colors go from black over red and yellow to white, which is *largest, the largest
- * share that a patch gets. A scale of the colors stands to the right. */
+/* Draws the class token's attention in the last layer, averaged over the heads, as a heat map over the
+ * batch's first picture, enlarged and in gray. Colors go from black through red and yellow to white, which
+ * stands for *largest, the largest share of a patch. A color scale is drawn at the right. */
 CHECKED Status attention_map_write(const char *path, const PicturePasses *passes, double *largest);

@@ -1,14 +1,12 @@
-/* driver: a library to be put before a program (LD_PRELOAD) that makes calls of CUDA's driver fail. Whoever
- * calls the driver, CUDA's runtime and its libraries too, has found its functions by dlsym() or
- * cuGetProcAddress(): both are answered with a detour for each function. For x86-64 and glibc.
+/* driver: an LD_PRELOAD library that makes calls of the CUDA driver fail. All callers, including CUDA's
+ * runtime and libraries, look up the driver's functions by dlsym() or cuGetProcAddress(); both return a
+ * detour for each function. For x86-64 and glibc.
  *
- * ATTACK="MODE K FILE" says what is done. Calls are counted from 1:
- *   count   nothing fails
- *   device  the K-th call fails with an unknown error
- *   memory  the K-th call fails for want of memory on the device
- *   lost    the K-th and all later calls that ask something of the device fail, as after an illegal access of a kernel
- *   nan     nothing fails; the device's memory is full of NaN when it is given out, which nobody may notice
- * FILE is mapped and gets a Report, which survives any end. */
+ * ATTACK="MODE K FILE" selects the fault. Calls are counted from 1: count nothing fails device the K-th call
+ * fails with an unknown error memory the K-th call fails because device memory is exhausted lost the K-th and
+ * all later calls that use the device fail, as after an illegal access by a kernel nan nothing fails;
+ * allocated device memory is filled with NaN, which must not change any result FILE is mapped and receives a
+ * Report, which survives a crash. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dlfcn.h>
@@ -109,7 +107,7 @@ static void *detour(const char *name, void *real) {
     return code + number * CODE_BYTES;
 }
 
-/* ---- where functions are found ---- */
+/* ---- lookup of functions ---- */
 
 /* Both versions: the first has no `about`, and ignores it. */
 typedef int GetAddress(const char *name, void **function, int version, unsigned long flags, void *about);

@@ -1,5 +1,5 @@
-/* judge: reads files of weights from standard input, each behind its length as 4 bytes, little-endian, and prints 1 for
- * each that data/safetensors.h accepts, 0 for each that it refuses. */
+/* judge: reads weight files from standard input, each preceded by its length (4 bytes, little-endian), and
+ * prints 1 for each file that data/safetensors.h accepts, 0 for each that it refuses. */
 #include "base/memory.h"
 #include "data/safetensors.h"
 

@@ -1,18 +1,15 @@
-/* preload: a library to be put before a program (LD_PRELOAD) that makes one of its allocations or system
- * calls fail, kills it at one, or records what it does to files. System calls are caught by a seccomp filter
- * that sends them to a handler in the same process, so that those that libc makes for itself are caught as
- * well. For x86-64 and glibc.
+/* preload: an LD_PRELOAD library that makes an allocation or a system call of the program fail, kills the
+ * program at one, or records its changes of files. System calls are caught by a seccomp filter that sends
+ * them to a handler in the same process, so that those that libc makes for itself are caught as well. For
+ * x86-64 and glibc.
  *
- * ATTACK="MODE K FILE" says what is done. Everything is counted from 1, from main() on:
- *   count       nothing fails
- *   allocation  the K-th allocation gets NULL
- *   io          the K-th system call fails with EIO, or ENOMEM where it is one for memory
- *   lack        the same with ENOSPC where it would write, and ENOMEM elsewhere
- *   kill        SIGKILL instead of the K-th system call that changes a file or a folder
- *   stop        SIGSTOP before the K-th system call, and again before the one ATTACK_AGAIN later
- *   short       of any K calls one, if it is a read or a write, moves one byte only
- *   record      each change of a file or a folder is appended to FILE
- * Where nothing is recorded, FILE is mapped and gets a Report, which survives any end. */
+ * ATTACK="MODE K FILE" selects the fault. Calls are counted from 1, beginning with main(): count nothing
+ * fails allocation the K-th allocation gets NULL io the K-th system call fails with EIO, or with ENOMEM if it
+ * allocates memory lack the same with ENOSPC if it would write, else with ENOMEM kill SIGKILL instead of the
+ * K-th system call that changes a file or a folder stop SIGSTOP before the K-th system call, and again before
+ * the one ATTACK_AGAIN later short every K-th call, if it is a read or a write, transfers one byte only
+ * record each change of a file or a folder is appended to FILE In all modes but `record`, FILE is mapped and
+ * receives a Report, which survives a crash. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -40,7 +37,7 @@
 
 typedef struct {
     atomic_long allocations, calls, changes; // so far
-    long failed;                             // the number of the system call that failed or was not made
+    long failed;                             // the number of the system call that failed or was skipped
     char what[PATH_MAX];                     // its file
     bool by_onednn;                          // whether oneDNN had requested what failed
 } Report;
@@ -54,7 +51,7 @@ static bool is_mode(const char *name) {
     return strcmp(mode, name) == 0;
 }
 
-/* Whether oneDNN is among the callers of what now fails. */
+/* Whether oneDNN is among the callers of the call that fails now. */
 static bool onednn_asks(void) {
     enum { FRAMES = 64 };
     void *frames[FRAMES];
@@ -221,10 +218,10 @@ static void call_target(const Call *c, char path[PATH_MAX]) {
         path_below((int)c->a[2], (const char *)c->a[3], path);
 }
 
-/* ---- what is done with a call ---- */
+/* ---- handling of a call ---- */
 
-/* number, offset or flags, lengths of path, target and data, as 5 x int64; then these. Where a file is
- * truncated when it is opened, its number is that of ftruncate, behind the record of its opening. */
+/* A record: the call's number, offset or flags, lengths of path, target and data (5 x int64); then path,
+ * target and data. Opening a file with truncation is recorded as the opening, then an ftruncate. */
 static void append_record(long number, int64_t offset, const char *path, const char *target, const void *data,
                           size_t bytes) {
     int64_t head[5] = {number, offset, (int64_t)strlen(path), (int64_t)strlen(target), (int64_t)bytes};

@@ -17,7 +17,7 @@ enum { WARMUP = 5 };
 typedef struct {
     int64_t batch, heads, seq, size, repeats;
     bool causal;
-    Tensor packed, gradient; // (B, T, 3C): q, k, v and what their gradients become
+    Tensor packed, gradient; // (B, T, 3C): q, k, v, and their gradients
     Tensor dy;               // (B, T, C)
     AttentionForward forward;
     AttentionBackward backward;

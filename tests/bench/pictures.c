@@ -1,10 +1,10 @@
 /* Three programs:
- *     pictures time SECONDS FILE...    decodes the files over and over on one core, and prints how many
- *                                      pictures and megapixels a second that makes
+ *     pictures time SECONDS FILE...    decodes the files repeatedly on one core; prints pictures/s and
+ *                                      megapixels/s
  *     pictures make FOLDER CLASSES COUNT WIDTH HEIGHT
  *                                      draws COUNT JPEG files for each class, FOLDER/CLASS/N.jpg
  *     pictures process HEIGHT WIDTH bilinear|bicubic OUT FILE...
- *                                      writes each as (height, width, 3) bytes, one behind the other, for
+ *                                      writes each as (height, width, 3) bytes, concatenated, for
  *                                      tests/peers/pictures.py */
 #include "base/directories.h"
 #include "base/memory.h"
@@ -58,7 +58,8 @@ static Status process(const ImageProcessor *processor, const char *out, int coun
 
 enum { TEXTURE = 24, GRAIN = 16 };
 
-/* A texture of the class, another of the picture, and grain, which fills a camera's files. */
+/* Mixes a texture of the class, a texture of the picture, and grain, so that the files are as large as a
+ * camera's. */
 static Status draw(const char *folder, int64_t label, int64_t number, int64_t width, int64_t height) {
     uint8_t texture[TEXTURE * TEXTURE * IMAGE_CHANNELS];
     int64_t bytes = width * height * IMAGE_CHANNELS;

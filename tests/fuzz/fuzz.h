@@ -37,7 +37,7 @@ size_t mutate_json(uint8_t *data, size_t size, size_t most, unsigned seed);
 size_t mutate_folder(uint8_t *data, size_t size, size_t most, unsigned seed);
 unsigned fuzz_draw(unsigned *seed, unsigned below); // the next number of a random sequence
 
-/* ---- a folder that only memory has ---- */
+/* ---- a folder in memory ---- */
 
 /* Files below this folder, accessed by base/files.h, are in memory, and a mapping ends exactly where its file
  * does, so that reads beyond it are caught. Other files are the system's. */
@@ -53,7 +53,7 @@ const uint8_t *scratch_get(const char *name, size_t *size);
 #define SCRATCH_MARK "\n%% "
 void scratch_unpack(const uint8_t *data, size_t size);
 
-/* ---- shared by doors ---- */
+/* ---- shared by fuzzers ---- */
 
 extern FILE *fuzz_nowhere; // /dev/null, opened before the first input, so that no descriptor is left open
 

@@ -1,6 +1,6 @@
-/* What comes to the port on which rank 0 waits for the others; or where the first byte is odd what answers a rank that
- * looks for rank 0. The rest are connections that say these bytes (wires.h). Whoever is welcomed has said what a rank of
- * this run says. */
+/* Fuzzes the rendezvous: connections to the port on which rank 0 listens or, if the first byte is odd, the
+ * answers to a rank that connects to rank 0. The other bytes are sent over connections (wires.h). A
+ * connection that is accepted must have sent this run's greeting. */
 #include "comm/rendezvous_internal.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/wires.h"

@@ -1,7 +1,8 @@
-/* What ranks say that have met: to rank 0, or where the first byte is odd what rank 0 says to another. Where that
- * byte's second bit is set a connection that has said all stays open, and the watch finds its rank silent, or with
- * the third bit, which shortens what a step may take, late. wires.h has the rest. What came is then taken by what ranks exchange. Texts end, codes are codes, and nothing
- * takes more than has come. */
+/* Fuzzes messages after the rendezvous: to rank 0 or, if the first byte is odd, from rank 0 to another rank.
+ * If that byte's second bit is set, a connection stays open after its last byte, so that the watch finds its
+ * rank silent or, with the third bit, which shortens a step's deadline, late. The other bytes are in the
+ * format of wires.h. The data received then passes through the exchanges of ranks: texts must be terminated,
+ * codes valid, and no exchange may read more than was received. */
 #include "base/memory.h"
 #include "comm/rendezvous_internal.h"
 #include "run/facts.h"
@@ -12,7 +13,7 @@
 
 enum { SIZE = 3 };
 
-/* An error that the others may have caused. */
+/* Accepts an error that other ranks may have caused. */
 static bool fails(Status status) {
     const bool failed = status != OK;
     must(status_code(status) <= ERROR_NONFINITE && (!failed || status_code(status) >= ERROR_INTERNAL));
@@ -21,7 +22,7 @@ static bool fails(Status status) {
     return failed;
 }
 
-/* Until nobody says more. */
+/* Runs the watch until no connection has more data. */
 static void watch(Link *l, double timeout) {
     Rendezvous *r = &l->base;
     bool more = true;
@@ -66,7 +67,7 @@ static void read_watch(const uint8_t *data, size_t size) {
     wires_share(data + 1, size - 1, l.count * CONNECTIONS, data[0] & 2);
     watch(&l, data[0] & 4 ? 10 : 0);
     exchange(&l.base);
-    if (l.verdict) { // the thread tells the others, and sleeps only where it has nothing to tell
+    if (l.verdict) { // the thread informs the others, and sleeps only without anything to send
         fails(pulse_open(&l));
         pulse_close(&l, OK);
     } else {

@@ -81,7 +81,7 @@ static void change_header(json_t *header, unsigned *seed) {
     memory_free(key);
 }
 
-/* ---- what must fit ---- */
+/* ---- consistency ---- */
 
 /* The bytes of an entry, 0 if they are invalid. */
 static int64_t bytes_of(const json_t *entry) {

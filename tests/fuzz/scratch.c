@@ -84,7 +84,7 @@ void scratch_unpack(const uint8_t *data, size_t size) {
     }
 }
 
-/* ---- what the project's own code finds there ---- */
+/* ---- reading by the project's code ---- */
 
 #define WRAP(TYPE, NAME, ...)                                                                                \
     TYPE __real_##NAME(__VA_ARGS__);                                                                         \
@@ -194,7 +194,7 @@ WRAP(gzFile, gzopen, const char *path, const char *mode) {
     return gzdopen(descriptor, mode);
 }
 
-/* ---- and writes ---- */
+/* ---- writing by the project's code ---- */
 
 struct FileWriter {
     char name[NAME];

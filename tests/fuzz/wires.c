@@ -58,7 +58,7 @@ bool __wrap_wire_ready(int connection) {
 bool __wrap_wire_receive(int connection, void *data, size_t bytes, double until) {
     const int i = connection - WIRE;
     (void)until;
-    if (connection < 0) return false; // a rank that has not come
+    if (connection < 0) return false; // a rank that has not connected
     must(i >= 0 && i < accepted);
     const bool all = shares[i].left >= bytes;
     const size_t here = all ? bytes : shares[i].left;
@@ -75,7 +75,7 @@ bool __wrap_wire_send(int connection, const void *data, size_t bytes, double unt
     return true;
 }
 
-/* Fast when nobody will come. */
+/* Time passes quickly if no more connections come. */
 double __wrap_device_clock(void) {
     return now += accepted == WIRES || !shares[accepted].left ? 0.25 : 0.01;
 }

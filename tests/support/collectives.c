@@ -70,7 +70,7 @@ static double sum_of(const Check *c, int64_t i, double *bound) {
     return c->dtype == BF16 ? bfloat16_to_float(bfloat16_from_float(narrow)) : narrow;
 }
 
-/* ---- from the host and back ---- */
+/* ---- transfers from and to the host ---- */
 
 /* Makes the other lane wait for this one. */
 static Status order(Comm *comm, Lane before, Lane after) {
@@ -250,7 +250,7 @@ static Status check_sizes(Check *c, const int64_t *sizes) {
 }
 
 Status collectives_check(Comm *comm) {
-    /* The last: 8 bytes of it on every rank, and a buffer of 8 MiB does not take them. */
+    /* A tensor of 8 bytes per rank more than the 8 MiB buffer holds. */
     const int64_t sizes[SIZES] = {
         1, 7, 64, 1000, comm_padded(comm->size, 40000) / comm->size, (9 << 20) / 4 / comm->size + 5};
     const size_t bytes = 4 * ((size_t)sizes[SIZES - 1] + GUARD) * sizeof(double) * (size_t)comm->size;

@@ -17,8 +17,8 @@ Config model_small(void);
 void model_open(Model *model, const Config *config, Dtype dtype, bool training);
 void model_close(Model *model);
 
-/* Fills every element of a flat tensor, except padding, with random numbers; the same for moments, the second
- * squared. */
+/* Fills every element of a flat tensor, except padding, with random numbers. The second fills both moments;
+ * the second moment is squared. */
 void model_fill(Model *model, Tensor flat, uint64_t stream);
 void model_fill_all(Model *model);
 

@@ -177,7 +177,7 @@ static uint64_t bit(int number) {
     return (uint64_t)1 << (number - 1);
 }
 
-/* The shell that starts a program may catch SIGINT as well; SIGBUS it does not. */
+/* The shell that starts a program may catch SIGINT as well; it does not catch SIGBUS. */
 void program_wait_handler(pid_t program, int number) {
     char path[64], text[4096];
     snprintf(path, sizeof path, "/proc/%ld/status", (long)program);

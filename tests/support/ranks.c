@@ -24,7 +24,7 @@ static void run_rank(int rank, RankBody body, void *user, RankEnd *end) {
     _exit(code);
 }
 
-/* Waits for what is left of the ranks. */
+/* Waits for the remaining ranks. */
 static void wait_for(pid_t *processes, int count, double start, double patience, RankEnd *ends) {
     for (int left = count; left > 0;) {
         const struct timespec pause = {.tv_nsec = 2000000};

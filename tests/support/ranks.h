@@ -15,7 +15,8 @@ typedef struct {
     double seconds;     // from start to end
 } RankEnd;
 
-/* Runs in a process of its own: assertions do not work there; the returned status is kept. */
+/* The body of a rank. It runs in its own process, where cmocka's assertions do not work; its status is
+ * reported. */
 typedef Status (*RankBody)(int rank, void *user);
 
 /* Runs `count` processes at once and waits for them, `patience` seconds. The result is valid until the next
@@ -29,9 +30,9 @@ void rank_skip(void) __attribute__((noreturn));
  * `part`. */
 void expect_rank(const RankEnd *ends, int rank, int code, const char *part);
 
-/* The identity of a rank on this host, as somebody starts it: `port` from free_port. */
+/* The identity of a rank on this host, as a launcher would set it; `port` is free_port's. */
 Identity identity_of(int rank, int size, int port);
-int free_port(void); // RENDEZVOUS_PORTS that nobody listens on just now begin there
+int free_port(void); // the first of RENDEZVOUS_PORTS ports that are free at the moment
 
 /* Returns ERROR_INTERNAL unless the condition holds. */
 #define EXPECT(condition)                                                                                    \

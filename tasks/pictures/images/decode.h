@@ -43,12 +43,13 @@ CHECKED Status image_inspect(const uint8_t *bytes, int64_t length, const char *n
 /* ---- jpeg.c ---- */
 
 /* Decodes JPEG with libjpeg, which common datasets were read with: other decoders round some pixels
- * differently by one. image->channels is 3, or 0 for those of the file, and is set to 1 or 3. libjpeg keeps at
- * most `limit` bytes of coefficients. ERROR_FORMAT for a damaged file. */
+ * differently by one. image->channels is 3, or 0 for those of the file, and is set to 1 or 3. libjpeg keeps
+ * at most `limit` bytes of coefficients. ERROR_FORMAT for a damaged file. */
 CHECKED Status jpeg_load(const uint8_t *bytes, int64_t length, const char *name, size_t limit, Image *image);
 
 /* ---- stb.c ---- */
 
-/* Decodes PNG, BMP and PNM with stb_image, in zeroed memory. Keeps the file's number of channels. It allocates
- * at most `limit` bytes in total, including memory freed meanwhile. ERROR_FORMAT for a damaged file. */
+/* Decodes PNG, BMP and PNM with stb_image, in zeroed memory. Keeps the file's number of channels. It
+ * allocates at most `limit` bytes in total, including memory freed meanwhile. ERROR_FORMAT for a damaged
+ * file. */
 CHECKED Status stb_load(const uint8_t *bytes, int64_t length, const char *name, size_t limit, Image *image);

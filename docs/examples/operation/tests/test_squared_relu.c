@@ -1,4 +1,5 @@
-/* squared_relu: every form against the specification, and the specification's gradient against differences. */
+/* squared_relu: every form against the specification, and the specification's gradient against
+ * differences. */
 #include "kernels/squared_relu/squared_relu.h"
 #include "tests/support/compare.h"
 
