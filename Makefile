@@ -42,7 +42,7 @@ KERNELS := $(wildcard comm/*.cu kernels/*/*.cu kernels/*/*.cuh optim/*.cu)
 OBJECTS += $(patsubst %.c,$(BUILD)/%_rows.o,$(wildcard report/anatomy.c))
 ifeq ($(CUDA),1)
 OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard comm/*.cu kernels/*/*.cu optim/*.cu))
-LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt
+LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
 LINK := $(CXX)
 # The profiler's best source is opened at run time; its headers are needed here. Without, CUDA events do.
 CUPTI := $(dir $(firstword $(shell grep -ls cuptiSubscribe_v2 $(CUDA_HOME)/include/cupti_callbacks.h \

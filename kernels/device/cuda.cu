@@ -19,12 +19,6 @@ Status cuda_status(cudaError_t error, const char *what) {
     return fail(ERROR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-Status cublas_status(cublasStatus_t error, const char *what) {
-    if (error == CUBLAS_STATUS_SUCCESS) return OK;
-    ErrorCode code = error == CUBLAS_STATUS_ALLOC_FAILED ? ERROR_MEMORY : ERROR_DEVICE;
-    return fail(code, "%s: %s", what, cublasLtGetStatusString(error));
-}
-
 static CudaDevice *cuda_of(Device *device) {
     return reinterpret_cast<CudaDevice *>(device);
 }
@@ -269,7 +263,7 @@ static void cuda_close(Device *device) {
     if (!device) return;
     CudaDevice *cuda = cuda_of(device);
     if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
-    if (cuda->free_plans) cuda->free_plans(cuda->plans);
+    if (cuda->free_plans) cuda->free_plans(&cuda->cublaslt, cuda->plans);
     if (cuda->names) {
         if (cuda->names->domain) nvtxDomainDestroy(cuda->names->domain);
         memory_free(cuda->names->slots);
@@ -277,7 +271,7 @@ static void cuda_close(Device *device) {
     }
     if (cuda->workspace) (void)cudaFree(cuda->workspace);
     if (cuda->tickets) (void)cudaFree(cuda->tickets);
-    if (cuda->blas) (void)cublasLtDestroy(cuda->blas);
+    if (cuda->blas) (void)cuda->cublaslt.Destroy(cuda->blas);
     if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
     memory_free(cuda);
 }
@@ -340,8 +334,9 @@ static Status cuda_start(CudaDevice *device) {
     CUDA_TRY(cudaSetDevice(device->index));
     TRY(cuda_describe(device));
     CUDA_TRY(cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking));
-    CUBLAS_TRY(cublasLtCreate(&device->blas));
-    size_t version = cublasLtGetVersion();
+    TRY(cublaslt_open(&device->cublaslt));
+    CUBLAS_TRY(&device->cublaslt, Create(&device->blas));
+    size_t version = device->cublaslt.GetVersion();
     snprintf(device->base.library, sizeof device->base.library, "cuBLASLt %zu.%zu.%zu", version / 10000,
              version / 100 % 100, version % 100);
     device->workspace_bytes = WORKSPACE_BYTES;

@@ -2,9 +2,9 @@
  * only; kernels/cuda/launch.cuh launches kernels. */
 #pragma once
 
+#include "kernels/device/cublaslt.cuh"
 #include "kernels/device/device.h"
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 namespace gpu {
@@ -27,6 +27,7 @@ struct CudaDevice {
     Device base; // first, so that a Device * is a CudaDevice *
     int index;
     cudaStream_t stream; // all work runs here; never the default stream
+    CublasLt cublaslt;
     cublasLtHandle_t blas;
     void *workspace; // cuBLASLt's workspace, shared by all calls in the stream
     size_t workspace_bytes;
@@ -41,12 +42,10 @@ struct CudaDevice {
     RangeNames *names;
     /* Data that a library above caches with this device (gemm's plans), and the function that frees it. */
     void *plans;
-    void (*free_plans)(void *plans);
+    void (*free_plans)(const CublasLt *library, void *plans);
 };
 
 /* OK; ERROR_MEMORY if memory has run out; else ERROR_DEVICE. `what` is the call's text. */
 CHECKED Status cuda_status(cudaError_t error, const char *what);
-CHECKED Status cublas_status(cublasStatus_t error, const char *what);
 
-#define CUDA_TRY(call)   TRY(cuda_status(call, #call))
-#define CUBLAS_TRY(call) TRY(cublas_status(call, #call))
+#define CUDA_TRY(call) TRY(cuda_status(call, #call))

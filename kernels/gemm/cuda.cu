@@ -64,7 +64,8 @@ Status gemm_cuda_epilogue(Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
         return fail(ERROR_DEVICE, "cuBLASLt has no kernel for a product of %lld x %lld x %lld in %s",
                     (long long)g->m, (long long)g->n, (long long)g->k, dtype_name(g->a_dtype));
     }
-    if (e->kind != EPILOGUE_NONE || g->a_dtype == E4M3) TRY(plan_bind(plan, g, e));
+    if (e->kind != EPILOGUE_NONE || g->a_dtype == E4M3)
+        TRY(plan_bind(&cuda_device(ctx)->cublaslt, plan, g, e));
     if (!plan->settled) TRY(plan_tune(ctx, plan, g, e));
     return plan_run(ctx, plan, &plan->algorithm, g, e, g->c);
 }

@@ -31,18 +31,18 @@ static void plans_grow(GemmPlans *plans) {
     plans->room = room;
 }
 
-static void plan_free(Plan *plan) {
+static void plan_free(const CublasLt *library, Plan *plan) {
     if (!plan) return;
-    if (plan->product) (void)cublasLtMatmulDescDestroy(plan->product);
-    if (plan->a) (void)cublasLtMatrixLayoutDestroy(plan->a);
-    if (plan->b) (void)cublasLtMatrixLayoutDestroy(plan->b);
-    if (plan->c) (void)cublasLtMatrixLayoutDestroy(plan->c);
+    if (plan->product) (void)library->MatmulDescDestroy(plan->product);
+    if (plan->a) (void)library->MatrixLayoutDestroy(plan->a);
+    if (plan->b) (void)library->MatrixLayoutDestroy(plan->b);
+    if (plan->c) (void)library->MatrixLayoutDestroy(plan->c);
     memory_free(plan);
 }
 
-static void plans_free(void *kept) {
+static void plans_free(const CublasLt *library, void *kept) {
     GemmPlans *plans = (GemmPlans *)kept;
-    for (size_t i = 0; i < plans->room; i++) plan_free(plans->slots[i]);
+    for (size_t i = 0; i < plans->room; i++) plan_free(library, plans->slots[i]);
     memory_free(plans->slots);
     memory_free(plans);
 }
@@ -105,64 +105,69 @@ static bool library_has(GemmEpilogueKind kind) {
 }
 
 /* A matrix of `rows` rows of `width` elements, as column-major cuBLASLt sees it, with height `width`. */
-static Status make_layout(cublasLtMatrixLayout_t *layout, Dtype dtype, int64_t rows, int64_t width,
-                          int64_t ld, int64_t batch, int64_t step) {
+static Status make_layout(const CublasLt *library, cublasLtMatrixLayout_t *layout, Dtype dtype, int64_t rows,
+                          int64_t width, int64_t ld, int64_t batch, int64_t step) {
     if (ld < width) ld = width; // the stride of a single row is unused, but cuBLASLt checks it
-    CUBLAS_TRY(cublasLtMatrixLayoutCreate(layout, cuda_type(dtype), (uint64_t)width, (uint64_t)rows, ld));
+    CUBLAS_TRY(library, MatrixLayoutCreate(layout, cuda_type(dtype), (uint64_t)width, (uint64_t)rows, ld));
     if (batch == 1) return OK;
     int32_t count = (int32_t)batch;
-    CUBLAS_TRY(
-        cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    CUBLAS_TRY(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
-                                                sizeof step));
+    CUBLAS_TRY(library,
+               MatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    CUBLAS_TRY(library, MatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                                                 sizeof step));
     return OK;
 }
 
-static Status set_product(Plan *plan, cublasLtMatmulDescAttributes_t attribute, const void *value,
-                          size_t bytes) {
-    CUBLAS_TRY(cublasLtMatmulDescSetAttribute(plan->product, attribute, value, bytes));
+static Status set_product(const CublasLt *library, Plan *plan, cublasLtMatmulDescAttributes_t attribute,
+                          const void *value, size_t bytes) {
+    CUBLAS_TRY(library, MatmulDescSetAttribute(plan->product, attribute, value, bytes));
     return OK;
 }
 
 /* Our B is cuBLASLt's A. */
-Status plan_bind(Plan *plan, const Gemm *g, const GemmEpilogue *e) {
+Status plan_bind(const CublasLt *library, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
     if (g->a_dtype == E4M3) {
-        TRY(set_product(plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->b_scale, sizeof g->b_scale));
-        TRY(set_product(plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->a_scale, sizeof g->a_scale));
+        TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->b_scale, sizeof g->b_scale));
+        TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->a_scale, sizeof g->a_scale));
     }
-    if (e->bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e->bias, sizeof e->bias));
-    if (e->aux) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e->aux, sizeof e->aux));
+    if (e->bias) TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e->bias, sizeof e->bias));
+    if (e->aux)
+        TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e->aux, sizeof e->aux));
     return OK;
 }
 
 static Status describe(Plan *plan, const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
+    const CublasLt *library = &cuda_device(ctx)->cublaslt;
     const PlanKey *key = &plan->key;
     bool tf32 = ctx->tf32 && g->a_dtype == F32;
-    CUBLAS_TRY(cublasLtMatmulDescCreate(
-        &plan->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CUBLAS_TRY(library,
+               MatmulDescCreate(&plan->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                CUDA_R_32F));
     cublasOperation_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    TRY(set_product(plan, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
-    TRY(set_product(plan, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+    TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+    TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
     if (e->kind != EPILOGUE_NONE) {
         cublasLtEpilogue_t epilogue = cublas_epilogue(e->kind);
         int32_t type = cuda_type(g->c_dtype);
-        TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-        if (e->bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
+        TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+        if (e->bias) TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
         if (e->aux)
-            TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &e->aux_ld, sizeof e->aux_ld));
+            TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &e->aux_ld,
+                            sizeof e->aux_ld));
     }
     const int8_t fast = g->fast;
-    if (fast) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
-    TRY(plan_bind(plan, g, e));
+    if (fast) TRY(set_product(library, plan, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+    TRY(plan_bind(library, plan, g, e));
     int64_t b_rows = g->transpose_b ? g->n : g->k, b_width = g->transpose_b ? g->k : g->n;
     int64_t a_rows = g->transpose_a ? g->k : g->m, a_width = g->transpose_a ? g->m : g->k;
-    TRY(make_layout(&plan->a, g->b_dtype, b_rows, b_width, g->ldb, key->batch, key->b_step));
-    TRY(make_layout(&plan->b, g->a_dtype, a_rows, a_width, g->lda, key->batch, key->a_step));
-    return make_layout(&plan->c, g->c_dtype, g->m, g->n, g->ldc, key->batch, key->c_step);
+    TRY(make_layout(library, &plan->a, g->b_dtype, b_rows, b_width, g->ldb, key->batch, key->b_step));
+    TRY(make_layout(library, &plan->b, g->a_dtype, a_rows, a_width, g->lda, key->batch, key->a_step));
+    return make_layout(library, &plan->c, g->c_dtype, g->m, g->n, g->ldc, key->batch, key->c_step);
 }
 
-static Status set_preferences(cublasLtMatmulPreference_t preference, size_t workspace, const Plan *plan) {
+static Status set_preferences(const CublasLt *library, cublasLtMatmulPreference_t preference,
+                              size_t workspace, const Plan *plan) {
     const bool bf16 = (plan->key.types >> 8 & 15) == BF16, adds = plan->key.types >> 15 & 1;
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
@@ -177,10 +182,10 @@ static Status set_preferences(cublasLtMatmulPreference_t preference, size_t work
          (uint32_t)(bf16 || adds ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK)},
     };
     for (const auto &s : settings) {
-        CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, s.attribute, &s.value, sizeof s.value));
+        CUBLAS_TRY(library, MatmulPreferenceSetAttribute(preference, s.attribute, &s.value, sizeof s.value));
     }
-    CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                    &workspace, sizeof workspace));
+    CUBLAS_TRY(library, MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                     &workspace, sizeof workspace));
     return OK;
 }
 
@@ -200,24 +205,25 @@ static void add_proposal(const Algorithm &proposal, Algorithm *proposals, int *c
 /* Adds cuBLASLt's proposals for this size of workspace, unless they are already listed. */
 static Status library_proposals(const CudaDevice *device, size_t workspace, const Plan *plan,
                                 Algorithm *proposals, int *count) {
+    const CublasLt *library = &device->cublaslt;
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t results[LIBRARY_PROPOSALS];
-    CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
-    Status status = set_preferences(preference, workspace, plan);
+    CUBLAS_TRY(library, MatmulPreferenceCreate(&preference));
+    Status status = set_preferences(library, preference, workspace, plan);
     if (!status) {
         int returned = 0;
         cublasStatus_t answer =
-            cublasLtMatmulAlgoGetHeuristic(device->blas, plan->product, plan->a, plan->b, plan->c, plan->c,
-                                           preference, LIBRARY_PROPOSALS, results, &returned);
+            library->MatmulAlgoGetHeuristic(device->blas, plan->product, plan->a, plan->b, plan->c, plan->c,
+                                            preference, LIBRARY_PROPOSALS, results, &returned);
         if (answer == CUBLAS_STATUS_SUCCESS) {
             for (int i = 0; i < returned; i++)
                 if (results[i].state == CUBLAS_STATUS_SUCCESS)
                     add_proposal({false, results[i].algo}, proposals, count);
         } else if (answer != CUBLAS_STATUS_NOT_SUPPORTED && answer != CUBLAS_STATUS_INVALID_VALUE) {
-            status = cublas_status(answer, "cublasLtMatmulAlgoGetHeuristic");
+            status = cublaslt_status(library, answer, "cublasLtMatmulAlgoGetHeuristic");
         }
     }
-    (void)cublasLtMatmulPreferenceDestroy(preference);
+    (void)library->MatmulPreferenceDestroy(preference);
     return status;
 }
 
@@ -283,7 +289,7 @@ Status plan_find(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, Plan **fo
         Status status = describe(plan, ctx, g, e);
         if (!status) status = choose_algorithm(device, plan, g, e);
         if (status) {
-            plan_free(plan);
+            plan_free(&device->cublaslt, plan);
             return status;
         }
         *slot = plan;
@@ -298,9 +304,10 @@ Status plan_run(Ctx *ctx, const Plan *plan, const Algorithm *algorithm, const Ge
     if (algorithm->own) return gemm_hopper_run(ctx, g, e, c);
     CudaDevice *device = cuda_device(ctx);
     const float alpha = (float)g->alpha, beta = (float)g->beta;
-    CUBLAS_TRY(cublasLtMatmul(device->blas, plan->product, &alpha, g->b, plan->a, g->a, plan->b, &beta,
-                              e->added ? e->added : c, plan->c, c, plan->c, &algorithm->library,
-                              device->workspace, device->workspace_bytes, device->stream));
+    CUBLAS_TRY(&device->cublaslt,
+               Matmul(device->blas, plan->product, &alpha, g->b, plan->a, g->a, plan->b, &beta,
+                      e->added ? e->added : c, plan->c, c, plan->c, &algorithm->library, device->workspace,
+                      device->workspace_bytes, device->stream));
     device->base.launches++;
     return OK;
 }

@@ -37,7 +37,7 @@ struct Plan {
 /* The plan of a product. A new plan is created and looked up in the cache, but not timed. */
 CHECKED Status plan_find(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, Plan **found);
 /* Sets the addresses of the epilogue and of the scales, which differ between calls that share a plan. */
-CHECKED Status plan_bind(Plan *plan, const Gemm *g, const GemmEpilogue *e);
+CHECKED Status plan_bind(const CublasLt *library, Plan *plan, const Gemm *g, const GemmEpilogue *e);
 /* Runs the product with any algorithm and any C. */
 CHECKED Status plan_run(Ctx *ctx, const Plan *plan, const Algorithm *algorithm, const Gemm *g,
                         const GemmEpilogue *e, void *c);
