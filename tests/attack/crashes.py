@@ -1,4 +1,4 @@
-"""crashes: runs that are killed, at any instant and at each change that they make of a file, and machines that lose
+"""crashes: runs that are killed at random instants and at each change of a file, and machines that lose
 power. What is left must hold the newest checkpoint that was published, whole; a run that goes on from it must end with
 the very bytes of one that was never interrupted, and leave nothing half-written behind."""
 

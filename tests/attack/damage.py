@@ -1,5 +1,5 @@
-"""damage: bits that flip in what was saved, folders that a stranger made, headers of weights beside the safetensors
-package; and, as what all of it is measured by, runs that go on from each of their checkpoints to the same bits."""
+"""damage: flipped bits in saved files, untrusted folders, and headers of weights compared with the safetensors package;
+as the reference for all of these, runs that resume from each of their checkpoints to the same bits."""
 
 import json
 import os

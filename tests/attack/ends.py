@@ -1,5 +1,5 @@
-"""ends: runs that are told to end, whose outputs are full, closed or gone, whose files are shortened or removed while
-they are used, that meet another on the same folder; and long ones, which must not grow."""
+"""ends: runs ended by a signal; runs whose outputs are full, closed or removed, whose files are shortened or removed during
+use, or that share a folder with another run; and long runs, whose memory must not grow."""
 
 import os
 import resource

@@ -1,5 +1,5 @@
 """failures: every allocation and every system call of a program fails once. It must end with a documented code and one
-message, and leave what was saved before as it was; or go on, and do what it would have done."""
+message, and leave earlier files unchanged; or continue, with the same result."""
 
 import os
 import shutil

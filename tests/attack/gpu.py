@@ -1,5 +1,5 @@
-"""gpu: a GPU whose driver's calls fail, once or from one on, or whose memory another process takes. A run must end with a
-documented code and one message, or go on as if nothing had been; what it saved must be whole, and be gone on from."""
+"""gpu: a GPU whose driver calls fail, once or from some call on, or whose memory another process takes. A run must end with a
+documented code and one message, or continue unaffected; its saved files must be complete and resumable."""
 
 import fcntl
 import os

@@ -1,5 +1,5 @@
-"""hold: says that it is ready; at a line takes the memory of the first GPU but for so many bytes, says so, and gives it
-back when standard input ends."""
+"""hold: reports that it is ready; for a line with a number, takes the first GPU's memory except that many bytes, reports
+it, and releases the memory at the end of standard input."""
 
 import ctypes
 import sys
