@@ -136,7 +136,7 @@ static Status start_report(Run *run) {
 static Status save(Run *run) {
     OWNED char *checkpoint = NULL;
     if (!*run->options.out) return OK;
-    pulse_other(run->world.rendezvous, "a checkpoint");
+    heartbeat_other(run->world.rendezvous, "a checkpoint");
     TRY(trainer_settle(&run->trainer));
     TRY(output_folder_save(&run->output, &run->trainer, run->session.tokenizer, &run->state, &checkpoint));
     return report_save(&run->report, run->state.step, checkpoint);
@@ -146,7 +146,7 @@ static Status sample(Run *run) {
     Trainer *t = &run->trainer;
     OWNED char *text = NULL;
     int64_t length;
-    pulse_other(run->world.rendezvous, "a sample");
+    heartbeat_other(run->world.rendezvous, "a sample");
     TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
     TRY(run->task->samples->write(&run->set, &run->session, t, run->state.step, &text, &length));
@@ -156,7 +156,7 @@ static Status sample(Run *run) {
 static Status validate(Run *run) {
     Validation result;
     int64_t first;
-    pulse_other(run->world.rendezvous, "validation");
+    heartbeat_other(run->world.rendezvous, "validation");
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
     TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
@@ -194,7 +194,7 @@ static Status one_step(Run *run) {
     StepCost cost;
     run->learning_rate = schedule_rate(&schedule, run->state.step);
     TRY(wants_to_stop(run, &run->trainer.stop));
-    pulse_step(run->world.rendezvous, run->state.step + 1);
+    heartbeat_step(run->world.rendezvous, run->state.step + 1);
     if (run->profiling) progress_hide(run->report.progress);
     run->whole = false;
     TRY(profiling_step(run->profiling, &t->ctx, run->state.step + 1, train_step, run, &cost));
@@ -252,7 +252,7 @@ static Status train(Run *run) {
                       "--out=%s was removed or moved during the run; its last state is in a new one", out);
     }
     TRY(status);
-    pulse_other(run->world.rendezvous, "the report");
+    heartbeat_other(run->world.rendezvous, "the report");
     TRY(report_end(&run->report, run->state.step, reason));
     if (run->stop && *out)
         progress_line(run->report.progress, "continue with: %s --resume --out=%s", run->set.called, out);

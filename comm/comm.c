@@ -156,8 +156,8 @@ static Status enter(Comm *comm, Collective which, Tensor whole, bool sums) {
                     dtype_name(whole.dtype));
     comm->totals[which].calls++;
     comm->totals[which].bytes += (double)tensor_bytes(whole);
-    pulse_note(comm->rendezvous, "%s of %" PRId64 " %s", names[which], tensor_count(whole),
-               dtype_name(whole.dtype));
+    heartbeat_note(comm->rendezvous, "%s of %" PRId64 " %s", names[which], tensor_count(whole),
+                   dtype_name(whole.dtype));
     return OK;
 }
 
@@ -229,7 +229,7 @@ Status comm_sum(Comm *comm, Tensor whole, Tensor arrivals) {
 }
 
 Status comm_barrier(Comm *comm) {
-    pulse_note(comm->rendezvous, "barrier");
+    heartbeat_note(comm->rendezvous, "barrier");
     return comm->engine->barrier(comm);
 }
 

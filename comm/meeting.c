@@ -162,6 +162,6 @@ Status meeting_host(Link *l, const Identity *identity, const Hello *mine, double
         if (right && m.wrong) until = device_clock() + TELLING_SECONDS;
     }
     close(listener);
-    if (m.wrong) pulse_part(l, m.wrong);
+    if (m.wrong) heartbeat_leave(l, m.wrong);
     return m.wrong;
 }

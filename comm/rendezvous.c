@@ -122,7 +122,7 @@ static Status meet(Link *l, const Identity *identity, double seconds) {
     if (identity->mpi) TRY(mpi_meet(&own, &l->mpi));
     mine.token = own.token;
     TRY((r->rank == 0 ? meeting_host : meeting_join)(l, &own, &mine, seconds));
-    TRY(pulse_open(l));
+    TRY(heartbeat_open(l));
     OWNED char *hosts = memory_array((size_t)r->size, RANK_HOST);
     TRY(rendezvous_gather(r, mine.host, RANK_HOST, hosts));
     pthread_mutex_lock(&l->lock);              // the watch thread may be setting the verdict
@@ -156,7 +156,7 @@ Status rendezvous_open(const Identity *identity, double seconds, bool *told, Ren
 void rendezvous_close(Rendezvous *r, Status why) {
     Link *l = (Link *)r;
     if (!r) return;
-    pulse_close(l, why);
+    heartbeat_close(l, why);
     for (int i = 0; i < l->count; i++) other_close(&l->others[i]);
     if (l->mpi && !why) l->mpi->close(); // rank 0 waits for the others
     status_free(l->verdict);

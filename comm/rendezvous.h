@@ -61,36 +61,42 @@ CHECKED Status rendezvous_clocks(Rendezvous *rendezvous, RankClock *clocks);
  *
  *     gone      its connection has closed without a last word
  *     failed    it has reported an error
- *     silent    nothing has been heard of it for PULSE_SILENCE seconds: its host is down, or it is stopped
+ *     silent    nothing has been heard of it for HEARTBEAT_SILENCE seconds: its host is down, or it is stopped
  *     late      a step has taken longer than its deadline, and this rank has called the fewest collectives
  *
  * and tells all ranks. The other ranks detect the loss of rank 0 themselves. Then the thread of each rank
  * calls `lost` once, with an ERROR_DEVICE that names the lost rank, its host and its last action. `lost` is
  * meant to end the process, since the main thread may hang in a library; it must not call
  * rendezvous_close. */
-enum { PULSE_SILENCE = 15, PULSE_LEAST = 10, PULSE_START = 600, PULSE_OTHER = 1800, PULSE_RECENT = 8 };
+enum {
+    HEARTBEAT_SILENCE = 15,
+    HEARTBEAT_LEAST = 10,
+    HEARTBEAT_START = 600,
+    HEARTBEAT_OTHER = 1800,
+    HEARTBEAT_RECENT = 8
+};
 
 typedef struct {
     double
-        timeout; // --comm-timeout: seconds for a step. 0: pulse_limit's. Negative: nothing is late or silent
-    double silence;                          // 0: PULSE_SILENCE
+        timeout; // --comm-timeout: seconds for a step. 0: heartbeat_limit's. Negative: nothing is late or silent
+    double silence;                          // 0: HEARTBEAT_SILENCE
     void (*lost)(void *user, Status status); // takes the status
     void *user;
-} PulseSetup;
+} HeartbeatSetup;
 
 /* Starts the deadlines, and calls of `lost`. */
-void pulse_begin(Rendezvous *rendezvous, const PulseSetup *setup);
+void heartbeat_begin(Rendezvous *rendezvous, const HeartbeatSetup *setup);
 
-/* Begins step `step`; or another phase ("validation"), for which the ranks have PULSE_OTHER seconds or the
+/* Begins step `step`; or another phase ("validation"), for which the ranks have HEARTBEAT_OTHER seconds or the
  * step's deadline if that is longer. NULL, one rank, is fine here and below. */
-void pulse_step(Rendezvous *rendezvous, int64_t step);
-void pulse_other(Rendezvous *rendezvous, const char *what);
+void heartbeat_step(Rendezvous *rendezvous, int64_t step);
+void heartbeat_other(Rendezvous *rendezvous, const char *what);
 
 /* Notes one more collective. printf-style. */
-void pulse_note(Rendezvous *rendezvous, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void heartbeat_note(Rendezvous *rendezvous, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A step's deadline after `steps` steps, of which the last took `recent` (PULSE_RECENT, a ring): three times
- * the slowest, at least PULSE_LEAST, and PULSE_START until there are two. Seconds. */
-double pulse_limit(const double *recent, int64_t steps);
+/* A step's deadline after `steps` steps, of which the last took `recent` (HEARTBEAT_RECENT, a ring): three times
+ * the slowest, at least HEARTBEAT_LEAST, and HEARTBEAT_START until there are two. Seconds. */
+double heartbeat_limit(const double *recent, int64_t steps);
 
 __END_DECLS

@@ -41,7 +41,7 @@ typedef struct {
     double idle;             // seconds since the last note
     char phase[NOTE_BYTES];  // "step 12"
     char action[NOTE_BYTES]; // "reduce-scatter of 3145728 fp32"; "" before the phase's first
-} Beat;
+} Heartbeat;
 
 /* Another rank, as this one knows it. */
 typedef struct {
@@ -50,7 +50,7 @@ typedef struct {
     bool ended;                   // it has sent its last word
     bool closed;                  // the watch no longer reads its connection
     double heard;                 // when the last beat came
-    Beat last;
+    Heartbeat last;
 } Other;
 
 typedef struct {
@@ -66,11 +66,11 @@ typedef struct {
     pthread_mutex_t lock; // guards the members below, and `ended`
     pthread_cond_t news;
     Status verdict; // why the run must end
-    PulseSetup watch;
-    Beat now;                    // this rank's current action
-    double noted;                // when that action was set
-    double began;                // this phase
-    double recent[PULSE_RECENT]; // seconds of the last steps, a ring
+    HeartbeatSetup watch;
+    Heartbeat now;                   // this rank's current action
+    double noted;                    // when that action was set
+    double began;                    // this phase
+    double recent[HEARTBEAT_RECENT]; // seconds of the last steps, a ring
     int64_t steps;
     bool step_runs;
 } Link;
@@ -86,11 +86,11 @@ CHECKED Status meeting_host(Link *link, const Identity *identity, const Hello *m
 CHECKED Status meeting_join(Link *link, const Identity *identity, const Hello *mine, double seconds);
 
 /* Starts the watch thread; ends it after a last word to the others. */
-CHECKED Status pulse_open(Link *link);
-void pulse_close(Link *link, Status why);
+CHECKED Status heartbeat_open(Link *link);
+void heartbeat_close(Link *link, Status why);
 
 /* One iteration of the thread: reads the others' heartbeats and checks deadlines. */
-void pulse_look(Link *link);
+void heartbeat_check(Link *link);
 
 /* Sends a last word, and waits up to two seconds until the others have read it. */
-void pulse_part(Link *link, Status why);
+void heartbeat_leave(Link *link, Status why);

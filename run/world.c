@@ -126,9 +126,9 @@ static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const 
     TRY(list_facts(set, facts));
     TRY(rendezvous_open(identity, MEETING_SECONDS, &w->agreed, &w->rendezvous));
     /* A profile's report is made within a step, and may take long. */
-    double timeout = o->comm_timeout == 0 && *o->profiling.window ? PULSE_START : o->comm_timeout;
-    pulse_begin(w->rendezvous, &(PulseSetup){.timeout = timeout, .lost = lost, .user = w});
-    pulse_other(w->rendezvous, "the start");
+    double timeout = o->comm_timeout == 0 && *o->profiling.window ? HEARTBEAT_START : o->comm_timeout;
+    heartbeat_begin(w->rendezvous, &(HeartbeatSetup){.timeout = timeout, .lost = lost, .user = w});
+    heartbeat_other(w->rendezvous, "the start");
     return compare(w, facts);
 }
 

@@ -29,7 +29,7 @@ static Status check_rank(const char *engine) {
     EXPECT(comm->rank == identity.rank && comm->size == identity.size && comm->rank_order);
     TRY(collectives_check(comm));
     EXPECT(comm->totals[COLLECTIVE_ALL_REDUCE].calls > 0 && comm->totals[COLLECTIVE_BROADCAST].bytes > 0);
-    const Beat *now = &((const Link *)r)->now;
+    const Heartbeat *now = &((const Link *)r)->now;
     EXPECT(strcmp(now->action, "barrier") == 0 && now->calls > 100);
     if (comm->rank == 0) printf("%d ranks by %s agree to the last bit\n", comm->size, comm->name);
     comm_close(comm);

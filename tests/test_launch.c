@@ -264,10 +264,11 @@ static int steps(const Identity *identity) {
     Rendezvous *r;
     Status status = rendezvous_open(identity, PATIENCE, NULL, &r);
     if (status) return status_exit(status, "test");
-    pulse_begin(r, &(PulseSetup){.timeout = watch.timeout, .silence = 5, .lost = on_lost, .user = &rank});
+    heartbeat_begin(
+        r, &(HeartbeatSetup){.timeout = watch.timeout, .silence = 5, .lost = on_lost, .user = &rank});
     char all[RANKS];
     for (int step = 1; step <= 4 && !status; step++) {
-        pulse_step(r, step);
+        heartbeat_step(r, step);
         if (step == 3 && rank == watch.wrong) {
             wait_seconds(0.6); // so that the others receive the step's heartbeat first
             if (watch.what == 'k') (void)kill(getpid(), SIGKILL);
@@ -276,7 +277,7 @@ static int steps(const Identity *identity) {
             if (watch.what == 'f') status = (fail)(ERROR_MEMORY, "no room for %d bytes", 7);
             if (watch.what == 'f') break;
         }
-        pulse_note(r, "all-reduce of %d fp32", 100 * step);
+        heartbeat_note(r, "all-reduce of %d fp32", 100 * step);
         /* A rank that is alive but does not enter a collective, as if hanging in a library. */
         status = rendezvous_gather(r, "", 1, all);
         if (status) wait_seconds(PATIENCE); // only the watch ends it
@@ -347,7 +348,7 @@ static int ends_early(const Identity *identity) {
     Rendezvous *r;
     Status status = rendezvous_open(identity, PATIENCE, NULL, &r);
     if (status) return status_exit(status, "test");
-    pulse_begin(r, &(PulseSetup){.silence = SOON, .lost = on_lost, .user = &rank});
+    heartbeat_begin(r, &(HeartbeatSetup){.silence = SOON, .lost = on_lost, .user = &rank});
     if (rank != watch.wrong)
         wait_seconds(1.8); // less than the time that a leaving rank may wait for the others
     if (rank != watch.wrong) shared->told[rank] = -1;
@@ -369,14 +370,14 @@ static void test_early_end(void **state) {
 
 static void test_limit(void **state) {
     (void)state;
-    const double recent[PULSE_RECENT] = {4, 7, 5, 20, 6, 4, 4, 4}, quick[PULSE_RECENT] = {3, 3, 3, 3};
-    assert_true(pulse_limit(recent, 0) == 600 &&
-                pulse_limit(recent, 1) == 600); // fewer than two steps determine no deadline
-    assert_true(pulse_limit(recent, 2) == 21);
-    assert_true(pulse_limit(recent, 3) == 21);
-    assert_true(pulse_limit(recent, 4) == 60);
-    assert_true(pulse_limit(recent, 1000) == 60); // only the last eight count
-    assert_true(pulse_limit(quick, 4) == 10);     // at least
+    const double recent[HEARTBEAT_RECENT] = {4, 7, 5, 20, 6, 4, 4, 4}, quick[HEARTBEAT_RECENT] = {3, 3, 3, 3};
+    assert_true(heartbeat_limit(recent, 0) == 600 &&
+                heartbeat_limit(recent, 1) == 600); // fewer than two steps determine no deadline
+    assert_true(heartbeat_limit(recent, 2) == 21);
+    assert_true(heartbeat_limit(recent, 3) == 21);
+    assert_true(heartbeat_limit(recent, 4) == 60);
+    assert_true(heartbeat_limit(recent, 1000) == 60); // only the last eight count
+    assert_true(heartbeat_limit(quick, 4) == 10);     // at least
 }
 
 /* ---- counting GPUs in another process ---- */

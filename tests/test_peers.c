@@ -248,12 +248,12 @@ static Status killed_rank(int rank, void *user) {
     void *memory;
     const size_t bytes = 64 << 20;
     TRY(open_rank(user, rank, &o));
-    pulse_begin(o.r, &(PulseSetup){.lost = on_lost});
+    heartbeat_begin(o.r, &(HeartbeatSetup){.lost = on_lost});
     TRY(o.device->allocate(o.device, bytes, &memory));
     TRY(o.device->fill(o.device, memory, 0, bytes));
     TRY(comm_share(o.comm, memory, bytes));
     for (int64_t step = 0;; step++) {
-        pulse_step(o.r, step);
+        heartbeat_step(o.r, step);
         TRY(comm_all_reduce(o.comm, tensor_view(memory, F32, shape1((int64_t)(bytes / 4))), LANE_MAIN));
         if (rank == 1 && step == 5) (void)kill(getpid(), SIGKILL); // during the collective
         TRY(o.device->synchronize(o.device));

@@ -260,7 +260,7 @@ static void test_meeting(void **state) {
 
 /* While ranks wait for the last one, rank 0 does not read their heartbeats until all have connected. */
 static Status meet_late(int rank, void *user) {
-    const struct timespec pause = {.tv_sec = PULSE_SILENCE + 2};
+    const struct timespec pause = {.tv_sec = HEARTBEAT_SILENCE + 2};
     if (rank == 2) (void)nanosleep(&pause, NULL);
     return meet(rank, user);
 }

@@ -26,15 +26,15 @@ static bool fails(Status status) {
 static void watch(Link *l, double timeout) {
     Rendezvous *r = &l->base;
     bool more = true;
-    pulse_begin(r, &(PulseSetup){.timeout = timeout, .silence = 20});
-    pulse_step(r, 1);
-    pulse_note(r, "all-reduce of %d fp32", 64);
+    heartbeat_begin(r, &(HeartbeatSetup){.timeout = timeout, .silence = 20});
+    heartbeat_step(r, 1);
+    heartbeat_note(r, "all-reduce of %d fp32", 64);
     while (more && !l->verdict) {
-        pulse_look(l);
+        heartbeat_check(l);
         more = false;
         for (int i = 0; i < l->count; i++) more = more || (!l->others[i].closed && !l->others[i].ended);
     }
-    pulse_other(r, "the end");
+    heartbeat_other(r, "the end");
 }
 
 static void exchange(Rendezvous *r) {
@@ -68,10 +68,10 @@ static void read_watch(const uint8_t *data, size_t size) {
     watch(&l, data[0] & 4 ? 10 : 0);
     exchange(&l.base);
     if (l.verdict) { // the thread informs the others, and sleeps only without anything to send
-        fails(pulse_open(&l));
-        pulse_close(&l, OK);
+        fails(heartbeat_open(&l));
+        heartbeat_close(&l, OK);
     } else {
-        pulse_part(&l, OK);
+        heartbeat_leave(&l, OK);
     }
     fails(l.verdict);
 }

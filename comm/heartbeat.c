@@ -16,11 +16,11 @@ enum { SAY_SECONDS = 2, PARTING_SECONDS = 2, BEAT_MS = 100 };
 
 /* ---- state set by the main thread ---- */
 
-void pulse_begin(Rendezvous *r, const PulseSetup *watch) {
+void heartbeat_begin(Rendezvous *r, const HeartbeatSetup *watch) {
     Link *l = (Link *)r;
     pthread_mutex_lock(&l->lock);
     l->watch = *watch;
-    if (watch->silence <= 0) l->watch.silence = PULSE_SILENCE;
+    if (watch->silence <= 0) l->watch.silence = HEARTBEAT_SILENCE;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -29,7 +29,7 @@ static void begin(Rendezvous *r, bool step, const char *what) {
     if (!r) return;
     pthread_mutex_lock(&l->lock);
     l->noted = device_clock();
-    if (l->step_runs) l->recent[l->steps++ % PULSE_RECENT] = l->noted - l->began;
+    if (l->step_runs) l->recent[l->steps++ % HEARTBEAT_RECENT] = l->noted - l->began;
     l->step_runs = step;
     l->began = l->noted;
     snprintf(l->now.phase, sizeof l->now.phase, "%s", what);
@@ -37,17 +37,17 @@ static void begin(Rendezvous *r, bool step, const char *what) {
     pthread_mutex_unlock(&l->lock);
 }
 
-void pulse_step(Rendezvous *r, int64_t step) {
+void heartbeat_step(Rendezvous *r, int64_t step) {
     char what[NOTE_BYTES];
     snprintf(what, sizeof what, "step %lld", (long long)step);
     begin(r, true, what);
 }
 
-void pulse_other(Rendezvous *r, const char *what) {
+void heartbeat_other(Rendezvous *r, const char *what) {
     begin(r, false, what);
 }
 
-void pulse_note(Rendezvous *r, const char *format, ...) {
+void heartbeat_note(Rendezvous *r, const char *format, ...) {
     Link *l = (Link *)r;
     va_list arguments;
     if (!r) return;
@@ -83,7 +83,7 @@ static Other myself(Link *l) {
 }
 
 static void say_all(Link *l, Kind kind, Status why) {
-    Beat beat = myself(l).last;
+    Heartbeat beat = myself(l).last;
     beat.kind = kind;
     beat.verdict = verdict_of(why);
     for (Other *o = l->others; o < l->others + l->count; o++)
@@ -107,7 +107,7 @@ static void set_verdict(Link *l, Status verdict) {
 
 /* Ends the run because of a rank. */
 static void give_up(Link *l, const Other *o, const char *why) {
-    const Beat *last = &o->last;
+    const Heartbeat *last = &o->last;
     char action[2 * NOTE_BYTES + 64] = "none yet", collective[40] = "";
     if (last->calls) snprintf(collective, sizeof collective, " (collective %lld)", (long long)last->calls);
     if (*last->phase || *last->action)
@@ -139,7 +139,7 @@ static void blame(Link *l, double limit) {
 
 /* Processes one heartbeat. */
 static void hear(Link *l, Other *o) {
-    Beat *beat = &o->last, heard;
+    Heartbeat *beat = &o->last, heard;
     o->closed = !wire_receive(o->connections[WATCH], &heard, sizeof heard, device_clock() + SAY_SECONDS);
     if (o->closed && !o->ended) give_up(l, o, "is gone");
     if (o->closed) return;
@@ -160,20 +160,20 @@ static void hear(Link *l, Other *o) {
 
 /* ---- the clock ---- */
 
-double pulse_limit(const double *recent, int64_t steps) {
+double heartbeat_limit(const double *recent, int64_t steps) {
     double slowest = 0;
-    if (steps < 2) return PULSE_START;
-    for (int i = 0; i < PULSE_RECENT && i < steps; i++)
+    if (steps < 2) return HEARTBEAT_START;
+    for (int i = 0; i < HEARTBEAT_RECENT && i < steps; i++)
         if (recent[i] > slowest) slowest = recent[i];
-    return 3 * slowest > PULSE_LEAST ? 3 * slowest : PULSE_LEAST;
+    return 3 * slowest > HEARTBEAT_LEAST ? 3 * slowest : HEARTBEAT_LEAST;
 }
 
 static void look_at_clock(Link *l) {
     const double now = device_clock();
     pthread_mutex_lock(&l->lock);
     const double timeout = l->watch.timeout, silence = l->watch.silence;
-    double limit = timeout > 0 ? timeout : pulse_limit(l->recent, l->steps);
-    if (!l->step_runs && limit < PULSE_OTHER) limit = PULSE_OTHER;
+    double limit = timeout > 0 ? timeout : heartbeat_limit(l->recent, l->steps);
+    if (!l->step_runs && limit < HEARTBEAT_OTHER) limit = HEARTBEAT_OTHER;
     const bool late = now - l->began > limit;
     pthread_mutex_unlock(&l->lock);
     if (timeout < 0) return;
@@ -186,7 +186,7 @@ static void look_at_clock(Link *l) {
     if (late && (l->base.rank == 0 || l->others->ended)) blame(l, limit);
 }
 
-void pulse_look(Link *l) {
+void heartbeat_check(Link *l) {
     for (Other *o = l->others; o < l->others + l->count; o++)
         while (!o->closed && wire_ready(o->connections[WATCH])) hear(l, o);
     look_at_clock(l);
@@ -195,9 +195,9 @@ void pulse_look(Link *l) {
 /* ---- the thread ---- */
 
 /* Reads everything first: closing a socket with unread data would discard the last message sent. */
-void pulse_part(Link *l, Status why) {
+void heartbeat_leave(Link *l, Status why) {
     const double until = device_clock() + PARTING_SECONDS;
-    Beat unread;
+    Heartbeat unread;
     say_all(l, why ? SAYS_VERDICT : SAYS_END, why);
     for (int i = 0; i < l->count; i++) (void)shutdown(l->others[i].connections[WATCH], SHUT_WR);
     for (const Other *o = l->others; o < l->others + l->count; o++)
@@ -207,7 +207,7 @@ void pulse_part(Link *l, Status why) {
 
 /* Tells every rank immediately that one is gone, because MPI ends the other ranks soon after the first has
  * ended. */
-static void wait_for_beats(const Link *l) {
+static void wait_for_heartbeats(const Link *l) {
     OWNED struct pollfd *waits = memory_array((size_t)l->count, sizeof *waits);
     for (int i = 0; i < l->count; i++)
         waits[i] = (struct pollfd){.fd = l->others[i].closed ? -1 : l->others[i].connections[WATCH],
@@ -219,22 +219,22 @@ static void *run(void *argument) {
     Link *l = argument;
     double said = 0;
     while (!l->ending && !l->verdict) {
-        wait_for_beats(l);
-        pulse_look(l);
+        wait_for_heartbeats(l);
+        heartbeat_check(l);
         /* Until all ranks have connected, rank 0 reads nothing: the others send nothing before that. */
         if (device_clock() - said < BEAT_MS * 1e-3 || (l->base.rank && !l->others->last.kind)) continue;
         said = device_clock();
         say_all(l, SAYS_ALIVE, OK);
     }
     if (!l->verdict) return NULL;
-    pulse_part(l, l->verdict);
+    heartbeat_leave(l, l->verdict);
     if (!l->ending && l->watch.lost)
         l->watch.lost(l->watch.user, fail(status_code(l->verdict), "%s", status_message(l->verdict)));
     return NULL;
 }
 
 /* Starts the thread with all signals blocked: they are the main thread's. */
-Status pulse_open(Link *l) {
+Status heartbeat_open(Link *l) {
     sigset_t all, before;
     l->began = l->noted = device_clock();
     for (int i = 0; i < l->count; i++) l->others[i].heard = l->began;
@@ -245,7 +245,7 @@ Status pulse_open(Link *l) {
     return l->threaded ? OK : fail(ERROR_MEMORY, "no thread can be started to watch the other ranks");
 }
 
-void pulse_close(Link *l, Status why) {
+void heartbeat_close(Link *l, Status why) {
     char text[REASON_BYTES];
     if (!l->threaded) return;
     l->ending = true;
@@ -254,5 +254,5 @@ void pulse_close(Link *l, Status why) {
     const Other me = myself(l);
     snprintf(text, sizeof text, "has failed: %s", status_message(why));
     if (why) give_up(l, &me, text);
-    pulse_part(l, l->verdict);
+    heartbeat_leave(l, l->verdict);
 }
