@@ -243,7 +243,7 @@ static Status meet(int rank, void *user) {
     return status;
 }
 
-static const RankEnd *met(Start start) {
+static const RankEnd *run_start(Start start) {
     if (!start.port) start.port = free_port();
     return ranks_run(start.size, meet, &start, start.seconds + 20);
 }
@@ -253,7 +253,7 @@ static void test_meeting(void **state) {
     for (int size = 1; size <= 16; size = size < 4 ? size + 1 : 2 * size) {
         Start start = good;
         start.size = size;
-        const RankEnd *ends = met(start);
+        const RankEnd *ends = run_start(start);
         for (int rank = 0; rank < size; rank++) expect_rank(ends, rank, 0, "");
     }
 }
@@ -290,7 +290,7 @@ static void test_differences(void **state) {
         Start start = good;
         start.wrong = 2;
         start.facts = cases[i].facts;
-        const RankEnd *ends = met(start);
+        const RankEnd *ends = run_start(start);
         expect_rank(ends, 0, ERROR_USAGE, cases[i].part);
         expect_rank(ends, 2, ERROR_USAGE, cases[i].part);
     }
@@ -301,13 +301,13 @@ static void test_wrong_ranks(void **state) {
     Start start = good;
     start.wrong = 2;
     start.rank = 1; // rank 2 claims to be rank 1
-    const RankEnd *ends = met(start);
+    const RankEnd *ends = run_start(start);
     expect_rank(ends, 0, ERROR_USAGE, "two processes say that they are rank 1: ");
 
     start = good;
     start.wrong = 1;
     start.says = 4;
-    ends = met(start);
+    ends = run_start(start);
     expect_rank(ends, 0, ERROR_USAGE, "says that there are 4 ranks, rank 0 on ");
     expect_rank(ends, 1, ERROR_USAGE, "says that there are 4 ranks, rank 0 on ");
 
@@ -315,7 +315,7 @@ static void test_wrong_ranks(void **state) {
     start.wrong = 1;
     start.host = "no..such.host"; // an empty label: an invalid name, which needs no resolver
     start.seconds = 2;
-    ends = met(start);
+    ends = run_start(start);
     expect_rank(ends, 1, ERROR_USAGE, "there is no host no..such.host");
 }
 
@@ -324,12 +324,12 @@ static void test_absent_ranks(void **state) {
     Start start = good;
     start.seconds = 1;
     start.absent = 2;
-    const RankEnd *ends = met(start);
+    const RankEnd *ends = run_start(start);
     expect_rank(ends, 0, ERROR_DEVICE, "has waited 1 s; missing of 3 ranks: 2;");
     expect_rank(ends, 1, ERROR_DEVICE, "missing of 3 ranks: 2;"); // rank 0 tells it
 
     start.absent = 0;
-    ends = met(start);
+    ends = run_start(start);
     expect_rank(ends, 1, ERROR_DEVICE, "has found no rank 0 of this run on 127.0.0.1 for 1 s: port ");
     expect_rank(ends, 1, ERROR_DEVICE, "Connection refused");
 
@@ -337,7 +337,7 @@ static void test_absent_ranks(void **state) {
     start.seconds = 1;
     start.wrong = 1;
     start.token = 7; // of another run
-    ends = met(start);
+    ends = run_start(start);
     expect_rank(ends, 0, ERROR_DEVICE, "missing of 3 ranks: 1; refused connections: ");
     expect_rank(ends, 1, ERROR_DEVICE, "what answers there belongs to another run");
 }
@@ -346,18 +346,18 @@ static void test_rank_that_dies(void **state) {
     (void)state;
     Start start = good;
     start.dies = 2;
-    const RankEnd *ends = met(start);
+    const RankEnd *ends = run_start(start);
     expect_rank(ends, 0, ERROR_DEVICE, "rank 2 on ");
     expect_rank(ends, 1, ERROR_DEVICE, "rank 2 on ");
     assert_true(ends[0].seconds < 10);
 
     start.dies = 0;
-    ends = met(start);
+    ends = run_start(start);
     expect_rank(ends, 1, ERROR_DEVICE, "rank 0 on ");
     expect_rank(ends, 2, ERROR_DEVICE, "is gone");
 
     start.politely = true;
-    ends = met(start);
+    ends = run_start(start);
     for (int rank = 1; rank < start.size; rank++) {
         expect_rank(ends, rank, ERROR_DEVICE, "rank 0 on ");
         expect_rank(ends, rank, ERROR_DEVICE, "has ended");
@@ -370,12 +370,12 @@ static void test_ports(void **state) {
     int taken[RENDEZVOUS_PORTS];
     start.port = free_port();
     expect_ok(wire_listen("127.0.0.1", start.port, &taken[0])); // a process listens there, and sends nothing
-    const RankEnd *ends = met(start);
+    const RankEnd *ends = run_start(start);
     for (int rank = 0; rank < start.size; rank++) expect_rank(ends, rank, 0, "");
 
     for (int i = 1; i < RENDEZVOUS_PORTS; i++) expect_ok(wire_listen("127.0.0.1", start.port + i, &taken[i]));
     start.seconds = 1;
-    ends = met(start);
+    ends = run_start(start);
     expect_rank(ends, 0, ERROR_DEVICE, "none of the ports ");
     expect_rank(ends, 0, ERROR_DEVICE, "Address already in use");
     expect_rank(ends, 1, ERROR_DEVICE, "what listens there does not answer");
@@ -422,13 +422,13 @@ static void test_other_users(void **state) {
     (void)state;
     Start start = good;
     start.own = true;
-    const RankEnd *ends = met(start);
+    const RankEnd *ends = run_start(start);
     for (int rank = 0; rank < start.size; rank++) expect_rank(ends, rank, 0, "");
 
     start.other_user = true;
     start.seconds = 1;
     for (start.wrong = 0; start.wrong < 2; start.wrong++) {
-        ends = met(start);
+        ends = run_start(start);
         expect_rank(ends, 1, ERROR_DEVICE,
                     start.wrong ? "Permission denied" : "no rank 0 of this run on @fusebox");
         expect_rank(ends, 0, ERROR_DEVICE,
