@@ -121,7 +121,7 @@ static Status meet(Link *l, const Identity *identity, double seconds) {
     allow_files();
     if (identity->mpi) TRY(mpi_meet(&own, &l->mpi));
     mine.token = own.token;
-    TRY((r->rank == 0 ? meeting_host : meeting_join)(l, &own, &mine, seconds));
+    TRY((r->rank == 0 ? rendezvous_host : rendezvous_join)(l, &own, &mine, seconds));
     TRY(heartbeat_open(l));
     OWNED char *hosts = memory_array((size_t)r->size, RANK_HOST);
     TRY(rendezvous_gather(r, mine.host, RANK_HOST, hosts));

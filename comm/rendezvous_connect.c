@@ -47,7 +47,7 @@ static Status join_at(Link *l, const Identity *identity, int port, const Hello *
 }
 
 /* Tries the ports in turn, again and again. Of several errors, reports the first port's. */
-Status meeting_join(Link *l, const Identity *identity, const Hello *mine, double seconds) {
+Status rendezvous_join(Link *l, const Identity *identity, const Hello *mine, double seconds) {
     const double until = device_clock() + seconds;
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
     Status first = OK;
@@ -145,7 +145,7 @@ static Status listen_somewhere(const Identity *identity, int *port, int *listene
                    identity->port, identity->port + RENDEZVOUS_PORTS - 1);
 }
 
-Status meeting_host(Link *l, const Identity *identity, const Hello *mine, double seconds) {
+Status rendezvous_host(Link *l, const Identity *identity, const Hello *mine, double seconds) {
     Meeting m = {.link = l, .mine = mine, .missing = l->count * CONNECTIONS};
     int port, listener;
     double until = device_clock() + seconds;

@@ -82,8 +82,8 @@ CHECKED Status verdict_status(Verdict verdict);
 void other_close(Other *other);
 
 /* Makes the connections: rank 0 waits for all ranks, the others look for rank 0. */
-CHECKED Status meeting_host(Link *link, const Identity *identity, const Hello *mine, double seconds);
-CHECKED Status meeting_join(Link *link, const Identity *identity, const Hello *mine, double seconds);
+CHECKED Status rendezvous_host(Link *link, const Identity *identity, const Hello *mine, double seconds);
+CHECKED Status rendezvous_join(Link *link, const Identity *identity, const Hello *mine, double seconds);
 
 /* Starts the watch thread; ends it after a last word to the others. */
 CHECKED Status heartbeat_open(Link *link);

@@ -248,7 +248,7 @@ static const RankEnd *run_start(Start start) {
     return ranks_run(start.size, meet, &start, start.seconds + 20);
 }
 
-static void test_meeting(void **state) {
+static void test_rendezvous(void **state) {
     (void)state;
     for (int size = 1; size <= 16; size = size < 4 ? size + 1 : 2 * size) {
         Start start = good;
@@ -501,7 +501,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_starters),       cmocka_unit_test(test_wrong_starters),
         cmocka_unit_test(test_tokens),         cmocka_unit_test(test_node_lists),
-        cmocka_unit_test(test_meeting),        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_rendezvous),        cmocka_unit_test(test_differences),
         cmocka_unit_test(test_wrong_ranks),    cmocka_unit_test(test_absent_ranks),
         cmocka_unit_test(test_rank_that_dies), cmocka_unit_test(test_ports),
         cmocka_unit_test(test_foreigners),     cmocka_unit_test(test_other_users),

@@ -58,7 +58,7 @@ struct Slots {
 };
 
 template <int BLOCKS>
-struct Meeting {
+struct Exchange {
     Slots<BLOCKS> *slots; // in shared memory
     int rank, turn;
 
@@ -158,7 +158,7 @@ __device__ int threads_weights(const Row &row) {
  * left: the smallest set of heaviest weights that reaches `count` or `mass`. The weights from `low` up
  * reach them. A warp without weights in the range adds nothing. */
 template <int BLOCKS>
-__device__ Cut cut(const Row &row, Meeting<BLOCKS> &meeting, int32_t low, Reach at_low, int64_t count,
+__device__ Cut cut(const Row &row, Exchange<BLOCKS> &exchange, int32_t low, Reach at_low, int64_t count,
                    int64_t mass) {
     int32_t high = SAMPLE_ONE + 1;
     Reach above = {0, 0};
@@ -177,7 +177,7 @@ __device__ Cut cut(const Row &row, Meeting<BLOCKS> &meeting, int32_t low, Reach 
                 sums[CUTS + c] = Total().of_warp(own_mass[c]);
             }
         }
-        meeting.reduce(sums, Total());
+        exchange.reduce(sums, Total());
         int32_t new_high = high;
         Reach new_above = above;
         int own_above = 0, own_low = -1;
@@ -206,13 +206,13 @@ __device__ Cut cut(const Row &row, Meeting<BLOCKS> &meeting, int32_t low, Reach 
 }
 
 template <int BLOCKS>
-__device__ Cut restrict_to(const SampleRule &rule, const Row &row, Meeting<BLOCKS> &meeting, Reach all) {
+__device__ Cut restrict_to(const SampleRule &rule, const Row &row, Exchange<BLOCKS> &exchange, Reach all) {
     Cut c = {0, 0, all, 0, all.mass};
-    if (rule.top_k && rule.top_k < all.count) c = cut(row, meeting, 0, all, rule.top_k, 0);
+    if (rule.top_k && rule.top_k < all.count) c = cut(row, exchange, 0, all, rule.top_k, 0);
     if (rule.top_p >= 1) return c;
     const double least = ceil(rule.top_p * (double)c.mass);
     const int64_t mass = least < 1 ? 1 : (int64_t)least;
-    if (c.above.mass >= mass) return cut(row, meeting, c.high, c.above, 0, mass);
+    if (c.above.mass >= mass) return cut(row, exchange, c.high, c.above, 0, mass);
     if (c.ties > 1) { // equal weights
         c.ties = (mass - c.above.mass + c.low - 1) / c.low;
         c.mass = c.above.mass + c.ties * c.low;
@@ -223,7 +223,7 @@ __device__ Cut restrict_to(const SampleRule &rule, const Row &row, Meeting<BLOCK
 /* The first kept id at which the running sum exceeds the target. Each thread has neighbouring ids; the one
  * that finds the target returns the id, the others -1. */
 template <int BLOCKS>
-__device__ int pick(const Row &row, Meeting<BLOCKS> &meeting, const Cut &c, int64_t target) {
+__device__ int pick(const Row &row, Exchange<BLOCKS> &exchange, const Cut &c, int64_t target) {
     const int share =
         (row.count + THREADS - 1) / THREADS | 1; // odd, so that threads of a warp use different banks
     const int first = min((int)threadIdx.x * share, row.count), end = min(first + share, row.count);
@@ -236,10 +236,10 @@ __device__ int pick(const Row &row, Meeting<BLOCKS> &meeting, const Cut &c, int6
         own_ties += tied;
         tie = tied ? weight : tie; // all ties have the same weight
     }
-    int64_t left = c.ties - meeting.sum_before(own_ties); // ties left to keep
+    int64_t left = c.ties - exchange.sum_before(own_ties); // ties left to keep
     left = left < 0 ? 0 : left;
     mass += tie * (left < own_ties ? left : own_ties);
-    int64_t sum = meeting.sum_before(mass);
+    int64_t sum = exchange.sum_before(mass);
     if (target < sum || target >= sum + mass) return -1;
     for (int i = first; i < end; i++) {
         const int32_t weight = row.weights[i];
@@ -265,7 +265,7 @@ __device__ float logit_of(uint64_t rank) {
 
 /* The rank of the largest logit. Leaves the logits' bits in the place of the weights. */
 template <int BLOCKS>
-__device__ uint64_t find_best(const Row &row, Meeting<BLOCKS> &meeting, bool keep) {
+__device__ uint64_t find_best(const Row &row, Exchange<BLOCKS> &exchange, bool keep) {
     uint64_t best[1] = {0};
 #pragma unroll 2
     for (int i = threadIdx.x * WIDTH; i < row.count; i += THREADS * WIDTH) {
@@ -279,13 +279,13 @@ __device__ uint64_t find_best(const Row &row, Meeting<BLOCKS> &meeting, bool kee
         if (keep) store_floats(reinterpret_cast<float *>(row.weights) + i, x);
     }
     best[0] = Largest().of_warp(best[0]);
-    meeting.reduce(best, Largest());
+    exchange.reduce(best, Largest());
     return best[0];
 }
 
 /* Replaces the logits' bits by weights; each thread converts the ones that it stored. */
 template <int BLOCKS>
-__device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest, const SampleRule &rule) {
+__device__ int64_t weigh(const Row &row, Exchange<BLOCKS> &exchange, float largest, const SampleRule &rule) {
     uint64_t mass[1] = {0};
 #pragma unroll 2
     for (int i = threadIdx.x * WIDTH; i < row.count; i += THREADS * WIDTH) {
@@ -301,7 +301,7 @@ __device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest
         store_pack(row.weights + i, weights);
     }
     mass[0] = Total().of_warp(mass[0]);
-    meeting.reduce(mass, Total());
+    exchange.reduce(mass, Total());
     return mass[0];
 }
 
@@ -327,22 +327,22 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     const int first = min(rank * share, d.vocab);
     const Row row = {d.logits + first, d.spilled ? d.spilled + rank * share : weights, first,
                      min(share, d.vocab - first)};
-    Meeting<BLOCKS> meeting = {&slots, rank, 0};
-    meeting.meet(); // all blocks have started
+    Exchange<BLOCKS> exchange = {&slots, rank, 0};
+    exchange.meet(); // all blocks have started
     wait_for_previous();
     let_next_start();
     const int position = *d.position;
     const double uniform = d.uniforms[position];
-    const uint64_t best = find_best(row, meeting, !d.rule.greedy);
+    const uint64_t best = find_best(row, exchange, !d.rule.greedy);
     const float largest = logit_of(best);
     const bool bad = best == UINT64_MAX || largest == -INFINITY;
     bool own = rank == 0 && threadIdx.x == 0; // whether this thread writes the token
     int chosen = bad ? -1 : (int)~(uint32_t)best;
     if (!d.rule.greedy && !bad) {
-        const int64_t mass = weigh(row, meeting, largest, d.rule);
-        const Cut c = restrict_to(d.rule, row, meeting, {d.vocab, mass});
+        const int64_t mass = weigh(row, exchange, largest, d.rule);
+        const Cut c = restrict_to(d.rule, row, exchange, {d.vocab, mass});
         const int64_t target = (int64_t)(uniform * (double)c.mass);
-        const int found = pick(row, meeting, c, target);
+        const int found = pick(row, exchange, c, target);
         if (found >= 0) chosen = found;
         if (target < c.mass) own = found >= 0; // else the product was rounded up to the total
     }

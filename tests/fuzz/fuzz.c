@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DOORS = 64, DESCRIPTORS = 64 };
+enum { FUZZERS = 64, DESCRIPTORS = 64 };
 
 static struct {
     const char *name;
-    FuzzDoor *door;
+    FuzzEntry *entry;
     FuzzMutator *mutate;
-} doors[DOORS];
+} fuzzers[FUZZERS];
 static int count, chosen;
 FILE *fuzz_nowhere;
 
@@ -23,11 +23,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
 
-void fuzz_add(const char *name, FuzzDoor *door, FuzzMutator *mutate) {
-    must(count < DOORS);
-    doors[count].name = name;
-    doors[count].door = door;
-    doors[count++].mutate = mutate;
+void fuzz_add(const char *name, FuzzEntry *entry, FuzzMutator *mutate) {
+    must(count < FUZZERS);
+    fuzzers[count].name = name;
+    fuzzers[count].entry = entry;
+    fuzzers[count++].mutate = mutate;
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
@@ -35,9 +35,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc;
     must((fuzz_nowhere = fopen("/dev/null", "w")));
     for (chosen = 0; chosen < count; chosen++)
-        if (strncmp(name, "fuzz_", 5) == 0 && strcmp(name + 5, doors[chosen].name) == 0) return 0;
+        if (strncmp(name, "fuzz_", 5) == 0 && strcmp(name + 5, fuzzers[chosen].name) == 0) return 0;
     fprintf(stderr, "call this program fuzz_NAME, with one of these names:");
-    for (int i = 0; i < count; i++) fprintf(stderr, " %s", doors[i].name);
+    for (int i = 0; i < count; i++) fprintf(stderr, " %s", fuzzers[i].name);
     fprintf(stderr, "\n");
     exit(ERROR_USAGE);
 }
@@ -54,7 +54,7 @@ static void find_open(bool open[DESCRIPTORS]) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool before[DESCRIPTORS], after[DESCRIPTORS];
     find_open(before);
-    doors[chosen].door(data, size);
+    fuzzers[chosen].entry(data, size);
     scratch_clear(); // otherwise libFuzzer would look for a leak
     find_open(after);
     const bool all_closed = memcmp(before, after, sizeof before) == 0;
@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
-    return doors[chosen].mutate ? doors[chosen].mutate(data, size, most, seed)
+    return fuzzers[chosen].mutate ? fuzzers[chosen].mutate(data, size, most, seed)
                                 : LLVMFuzzerMutate(data, size, most);
 }
 

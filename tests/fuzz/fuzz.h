@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* The entry function of a fuzzer: it must accept any input, keep its promises, and terminate. */
-typedef void FuzzDoor(const uint8_t *data, size_t size);
+typedef void FuzzEntry(const uint8_t *data, size_t size);
 /* Changes an input in place, to at most `most` bytes; returns the new size. */
 typedef size_t FuzzMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
 
@@ -18,7 +18,7 @@ typedef size_t FuzzMutator(uint8_t *data, size_t size, size_t most, unsigned see
     __attribute__((constructor)) static void add_##DOOR(void) {                                              \
         fuzz_add(#NAME, DOOR, MUTATE);                                                                       \
     }
-void fuzz_add(const char *name, FuzzDoor *door, FuzzMutator *mutate);
+void fuzz_add(const char *name, FuzzEntry *entry, FuzzMutator *mutate);
 
 /* Ends the fuzzer if a promise is broken, and names it. */
 #define must(promise) ((promise) ? (void)0 : fuzz_broken(#promise, __FILE__, __LINE__))

@@ -9,7 +9,7 @@
 
 enum { SIZE = 3, TOKEN = 0x7A };
 
-static void read_meeting(const uint8_t *data, size_t size) {
+static void read_rendezvous(const uint8_t *data, size_t size) {
     char hosts[SIZE][RANK_HOST] = {{0}};
     Other others[] = {{.rank = 1, .connections = {-1, -1}}, {.rank = 2, .connections = {-1, -1}}};
     if (!size) return;
@@ -21,7 +21,7 @@ static void read_meeting(const uint8_t *data, size_t size) {
     const Identity identity = {.rank = rank, .size = SIZE, .host = "there"};
     const Hello mine = {.magic = MAGIC, .token = TOKEN, .rank = rank, .size = SIZE, .host = "here"};
     wires_share(data + 1, size - 1, 0, false);
-    Status status = rank ? meeting_join(&l, &identity, &mine, 1) : meeting_host(&l, &identity, &mine, 20);
+    Status status = rank ? rendezvous_join(&l, &identity, &mine, 1) : rendezvous_host(&l, &identity, &mine, 20);
     for (int i = 0; i < SIZE; i++) must(memchr(hosts[i], 0, RANK_HOST));
     for (int i = 0; !status && i < l.count * CONNECTIONS; i++)
         must(others[i / CONNECTIONS].connections[i % CONNECTIONS] >= WIRE);
@@ -31,4 +31,4 @@ static void read_meeting(const uint8_t *data, size_t size) {
     status_free(status);
 }
 
-FUZZ(meeting, read_meeting, NULL)
+FUZZ(rendezvous, read_rendezvous, NULL)

@@ -7,9 +7,9 @@ import gzip, json, pathlib, struct, subprocess, sys, tempfile
 corpus = pathlib.Path("tests/fuzz/corpus")
 
 
-def write(door, name, data):
-    (corpus / door).mkdir(parents=True, exist_ok=True)
-    (corpus / door / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+def write(fuzzer, name, data):
+    (corpus / fuzzer).mkdir(parents=True, exist_ok=True)
+    (corpus / fuzzer / name).write_bytes(data if isinstance(data, bytes) else data.encode())
 
 
 def pack(files):
@@ -252,14 +252,14 @@ def make_kept():
     write("kept", "array", "[]")
 
 
-def make_meeting():
+def make_rendezvous():
     def hello(rank, token=0x7A, size=3, process=7, connection=0, host="there", magic=b"fusebox\3", code=0, reason=""):
         return struct.pack("<8sQ4i64si480s4x", magic, token, rank, size, process, connection, host.encode(), code, reason.encode())
 
     each = len(hello(1))
 
     def write_all(name, *hellos, first=0):
-        write("meeting", name, struct.pack(">BH", first, each - 1) + b"".join(hellos))
+        write("rendezvous", name, struct.pack(">BH", first, each - 1) + b"".join(hellos))
 
     one = hello(1) + hello(1, connection=1)
     two = hello(2, process=8) + hello(2, process=8, connection=1)
@@ -425,7 +425,7 @@ make_vocabulary()
 make_bundles()
 make_kept()
 make_folder()
-make_meeting()
+make_rendezvous()
 make_watch()
 make_long()
 make_trace()
