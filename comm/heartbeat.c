@@ -153,7 +153,7 @@ static void hear(Link *l, Other *o) {
         pthread_mutex_unlock(&l->lock);
         (void)shutdown(o->connections[WATCH], SHUT_WR); // so that its receive ends
     } else if (beat->kind == SAYS_VERDICT) {
-        l->told = o->rank == 0;
+        l->reported = o->rank == 0;
         set_verdict(l, verdict_status(beat->verdict));
     }
 }

@@ -132,7 +132,7 @@ static Status meet(Link *l, const Identity *identity, double seconds) {
     return OK;
 }
 
-Status rendezvous_open(const Identity *identity, double seconds, bool *told, Rendezvous **rendezvous) {
+Status rendezvous_open(const Identity *identity, double seconds, bool *reported, Rendezvous **rendezvous) {
     Link *l = memory_allocate(sizeof *l);
     Rendezvous *r = &l->base;
     *l = (Link){.base = {.rank = identity->rank, .size = identity->size, .local_rank = identity->local_rank},
@@ -145,7 +145,7 @@ Status rendezvous_open(const Identity *identity, double seconds, bool *told, Ren
     for (int i = 0; i < l->count; i++)
         l->others[i] = (Other){.rank = r->rank == 0 ? i + 1 : 0, .connections = {-1, -1}};
     Status status = meet(l, identity, seconds);
-    if (told) *told = l->told;
+    if (reported) *reported = l->reported;
     if (status)
         rendezvous_close(r, status);
     else

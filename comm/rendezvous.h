@@ -22,9 +22,10 @@ typedef struct Rendezvous {
 
 /* Collective. Waits up to `seconds` for the other ranks. ERROR_USAGE if two processes have one rank or the
  * ranks disagree about their number, ERROR_DEVICE if ranks do not come (the message names them), no port is
- * free, or rank 0 cannot be reached. Rank 0 reports its error to all ranks that connect; on these `told`,
+ * free, or rank 0 cannot be reached. Rank 0 reports its error to all ranks that connect; on these `reported`,
  * which may be NULL, is set. */
-CHECKED Status rendezvous_open(const Identity *identity, double seconds, bool *told, Rendezvous **rendezvous);
+CHECKED Status rendezvous_open(const Identity *identity, double seconds, bool *reported,
+                               Rendezvous **rendezvous);
 
 /* Leaves the run, reporting an error to the others if `why` is not OK; the caller still owns `why`. The other
  * ranks may still be in their last collective. NULL is fine. */

@@ -34,8 +34,8 @@ static Status join_by(Link *l, int connection, const char *host, int port, const
         return fail(ERROR_DEVICE, "what listens there does not answer as a rank of this version does");
     if (answer.token != mine->token) return fail(ERROR_DEVICE, "what answers there belongs to another run");
     snprintf(l->base.hosts[0], RANK_HOST, "%.*s", RANK_HOST - 1, answer.host);
-    l->told = answer.verdict.code != 0;
-    return l->told ? verdict_status(answer.verdict) : OK;
+    l->reported = answer.verdict.code != 0;
+    return l->reported ? verdict_status(answer.verdict) : OK;
 }
 
 static Status join_at(Link *l, const Identity *identity, int port, const Hello *mine, double until) {
@@ -53,7 +53,7 @@ Status rendezvous_join(Link *l, const Identity *identity, const Hello *mine, dou
     Status first = OK;
     for (int i = 0; device_clock() < until; i = (i + 1) % RENDEZVOUS_PORTS) {
         Status status = join_at(l, identity, identity->port + i, mine, until);
-        const bool again = status_code(status) == ERROR_DEVICE && !l->told;
+        const bool again = status_code(status) == ERROR_DEVICE && !l->reported;
         if (i == 0 || !again) {
             status_free(first);
             first = status;

@@ -57,7 +57,7 @@ typedef struct {
     Rendezvous base;
     int count; // of others: on rank 0 all other ranks, elsewhere rank 0
     Other *others;
-    bool told;            // rank 0 has sent the verdict
+    bool reported;        // rank 0 has sent the verdict
     const MpiModule *mpi; // if MPI has started the ranks
 
     pthread_t thread; // the watch

@@ -175,9 +175,9 @@ static Status check_finding(const Bundle *b, const BundlePath *path, const Trace
 
 /* In older bundles the audit has no figures. */
 static Status check_audit(const Bundle *b, const BundlePath *path) {
-    bool told = false;
-    for (int64_t i = 0; i < path->audit_count; i++) told = told || path->audit[i].allowed > 0;
-    for (int64_t i = 0; told && i < path->audit_count; i++)
+    bool has_figures = false;
+    for (int64_t i = 0; i < path->audit_count; i++) has_figures = has_figures || path->audit[i].allowed > 0;
+    for (int64_t i = 0; has_figures && i < path->audit_count; i++)
         TRY(fail_at(check_finding(b, path, &path->audit[i]), "audit: %s", path->audit[i].name));
     return OK;
 }

@@ -8,9 +8,9 @@
 
 static Status open_drawing(Generator *g) {
     size_t context = (size_t)g->model->config.context;
-    void *told;
-    TRY(g->device->pinned(g->device, context * sizeof *g->told, &told));
-    g->told = told;
+    void *sampled;
+    TRY(g->device->pinned(g->device, context * sizeof *g->sampled, &sampled));
+    g->sampled = sampled;
     TRY(g->device->event_create(g->device, &g->drawn[0]));
     return g->device->event_create(g->device, &g->drawn[1]);
 }
@@ -35,7 +35,7 @@ void generator_close(Generator *g) {
     memory_free(g->numbers);
     if (g->device) {
         replay_close(g->device, &g->step);
-        if (g->told) g->device->release_pinned(g->device, g->told);
+        if (g->sampled) g->device->release_pinned(g->device, g->sampled);
         for (int i = 0; i < 2; i++)
             if (g->drawn[i]) g->device->event_free(g->device, g->drawn[i]);
     }
@@ -103,7 +103,7 @@ static Status draw(Ctx *ctx, Generator *g, SampleRule rule) {
                      .uniforms = g->uniforms,
                      .position = g->position,
                      .token = tensor_view(g->tokens.data, I32, shape1(1)),
-                     .told = g->told};
+                     .sampled = g->sampled};
     return sample_cuda(ctx, &sample);
 }
 
@@ -162,7 +162,7 @@ static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int
     int64_t position = g->length - 1, ahead = ctx->recorder ? 1 : 2;
     while (g->launched < position + ahead && g->launched < g->window) TRY(launch_draw(ctx, g, sampler));
     TRY(ctx->device->event_wait(ctx->device, g->drawn[position % 2]));
-    *token = g->told[position];
+    *token = g->sampled[position];
     g->cache.length = g->length;
     if (*token >= 0) return OK;
     return fail(ERROR_NONFINITE,

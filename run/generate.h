@@ -30,7 +30,7 @@ typedef struct {
     Tensor position;  // (1) i32: of the token that is sampled next
     Tensor uniforms;  // (window) fp64: the random number of each position
     double *numbers;  // (context) host memory: the same
-    int32_t *told;    // (context) pinned host memory: the sampled tokens
+    int32_t *sampled; // (context) pinned host memory: the sampled tokens
     Event *drawn[2];  // of the last even and the last odd position
     int64_t launched; // positions whose tokens are sampled or in progress
     Replay step;

@@ -18,8 +18,8 @@ typedef struct {
     const ProfilingOptions *options;
     ProfileSize profile;
     void *context;
-    bool files; // there are profiles to compare
-    bool told;  // announce which size is run
+    bool files;    // there are profiles to compare
+    bool announce; // announce which size is run
     bool sides;
     Table table;
     int64_t left, done; // sizes to come, including this one; sizes in the table
@@ -29,7 +29,7 @@ static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
     char suffix[SWEEP_SUFFIX_BYTES], size[64];
     sweep_suffix(batch, seq, suffix);
     snprintf(size, sizeof size, "batch %" PRId64 ", %s %" PRId64, batch, s->sides ? "side" : "seq", seq);
-    if (s->files && s->told) fprintf(file, "%s\n", size);
+    if (s->files && s->announce) fprintf(file, "%s\n", size);
     Status status = s->profile(s->context, batch, seq, suffix);
     bool last_hope = s->left-- == 1 && s->done == 0;
     if (status) return last_hope ? status : pass_over(status, size, file);
@@ -58,7 +58,7 @@ Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes,
                    .profile = profile,
                    .context = context,
                    .files = *options->window && *options->out,
-                   .told = file != NULL,
+                   .announce = file != NULL,
                    .sides = sizes->sides,
                    .table = sweep_table(),
                    .left = batches.count * seqs.count};

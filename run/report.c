@@ -237,10 +237,11 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
     return events_end(r->events);
 }
 
-static Status tell_passed(Report *r, int64_t step, const Feed *feed, const void *source, int64_t *told) {
+static Status report_skipped(Report *r, int64_t step, const Feed *feed, const void *source,
+                             int64_t *reported) {
     char *message;
-    while (source && (message = feed->batches->passed_over(source, *told)) != NULL) {
-        ++*told;
+    while (source && (message = feed->batches->passed_over(source, *reported)) != NULL) {
+        ++*reported;
         progress_line(r->progress, "passed over %s", message);
         JsonWriter *w = events_begin(r->events, "broken");
         json_member_integer(w, "step", step);
@@ -253,8 +254,8 @@ static Status tell_passed(Report *r, int64_t step, const Feed *feed, const void 
 
 Status report_passed(Report *r, int64_t step, const Feed *feed) {
     if (!feed->batches->passed_over) return OK;
-    TRY(tell_passed(r, step, feed, feed->source, &r->passed[0]));
-    return tell_passed(r, step, feed, feed->val_source, &r->passed[1]);
+    TRY(report_skipped(r, step, feed, feed->source, &r->passed[0]));
+    return report_skipped(r, step, feed, feed->val_source, &r->passed[1]);
 }
 
 Status report_sample(Report *r, int64_t step, const char *text, int64_t length) {

@@ -240,7 +240,7 @@ typedef struct {
     Device *device;
     Ctx ctx;
     Tensor logits, uniforms, position, token;
-    int32_t *told;
+    int32_t *sampled;
 } Drawing;
 
 static Tensor on_device(Drawing *d, Dtype dtype, int64_t count) {
@@ -250,7 +250,7 @@ static Tensor on_device(Drawing *d, Dtype dtype, int64_t count) {
 }
 
 static void open_drawing(Drawing *d, int64_t vocab) {
-    void *told;
+    void *sampled;
     *d = (Drawing){.device = test_device(BACKEND_CUDA)};
     d->ctx = (Ctx){.device = d->device, .layer = -1};
     Arena *scratch = &d->ctx.arenas[ARENA_SCRATCH];
@@ -261,21 +261,21 @@ static void open_drawing(Drawing *d, int64_t vocab) {
     d->uniforms = on_device(d, F64, 1);
     d->position = on_device(d, I32, 1);
     d->token = on_device(d, I32, 1);
-    expect_ok(d->device->pinned(d->device, sizeof *d->told, &told));
-    d->told = told;
+    expect_ok(d->device->pinned(d->device, sizeof *d->sampled, &sampled));
+    d->sampled = sampled;
 }
 
 static void close_drawing(Drawing *d) {
     void *memory[] = {d->ctx.arenas[ARENA_SCRATCH].base, d->logits.data, d->uniforms.data, d->position.data,
                       d->token.data};
     for (int i = 0; i < 5; i++) d->device->release(d->device, memory[i]);
-    d->device->release_pinned(d->device, d->told);
+    d->device->release_pinned(d->device, d->sampled);
     arena_close(&d->ctx.arenas[ARENA_SCRATCH]);
 }
 
 static int32_t draw(Drawing *d, SampleRule rule, const float *logits, int64_t vocab, double uniform) {
     int32_t position = 0, token;
-    Sample sample = {rule, d->logits, vocab, d->uniforms, d->position, d->token, d->told};
+    Sample sample = {rule, d->logits, vocab, d->uniforms, d->position, d->token, d->sampled};
     expect_ok(d->device->upload(d->device, d->logits.data, logits, (size_t)vocab * sizeof *logits));
     expect_ok(d->device->upload(d->device, d->uniforms.data, &uniform, sizeof uniform));
     expect_ok(d->device->upload(d->device, d->position.data, &position, sizeof position));
@@ -284,8 +284,8 @@ static int32_t draw(Drawing *d, SampleRule rule, const float *logits, int64_t vo
     expect_ok(d->device->download(d->device, &token, d->token.data, sizeof token));
     expect_ok(d->device->download(d->device, &position, d->position.data, sizeof position));
     assert_int_equal(position, 1);
-    assert_int_equal(token, *d->told < 0 ? 0 : *d->told);
-    return *d->told;
+    assert_int_equal(token, *d->sampled < 0 ? 0 : *d->sampled);
+    return *d->sampled;
 }
 
 /* Widely spread logits, and logits many of which are equal. */

@@ -31,7 +31,7 @@ typedef struct {
     _Atomic int started, signals[RANKS];
     _Atomic int processes[COUNT], noted; // processes that must not outlive the launcher
     char said[RANKS][1000];              // the error message of each rank
-    _Atomic int told[RANKS];
+    _Atomic int informed[RANKS];
 } Shared;
 
 static Shared *shared;
@@ -200,7 +200,7 @@ static void count_signal(int number) {
 static int ends_when_told(const Identity *identity) {
     const int rank = identity->rank;
     signal(SIGINT, count_signal);
-    shared->told[rank] = 1;
+    shared->informed[rank] = 1;
     for (double until = device_clock() + PATIENCE; !shared->signals[rank] && device_clock() < until;)
         wait_seconds(0.01);
     wait_seconds(0.1); // for a second one
@@ -210,7 +210,7 @@ static int ends_when_told(const Identity *identity) {
 static void test_signals(void **state) {
     double start = device_clock();
     pid_t launcher = start_launcher(*state, ends_when_told, 1);
-    for (int rank = 0; rank < RANKS; rank++) wait_until(&shared->told[rank], 1);
+    for (int rank = 0; rank < RANKS; rank++) wait_until(&shared->informed[rank], 1);
     (void)kill(launcher, SIGINT);
     Ran ran = end_launcher(*state, launcher, start);
     assert_int_equal(ran.code, 0);
@@ -254,7 +254,7 @@ static struct {
 static void on_lost(void *user, Status status) {
     int rank = *(int *)user;
     snprintf(shared->said[rank], sizeof shared->said[rank], "%s", status_message(status));
-    shared->told[rank] = 1;
+    shared->informed[rank] = 1;
     _exit((int)status_code(status));
 }
 
@@ -299,7 +299,7 @@ static void test_parting(void **state) {
     watch.timeout = 0;
     for (int tries = 0; tries < 10 && fastest > 1.5; tries++) {
         Ran ran = run_launcher(*state, steps, 2);
-        for (int rank = 0; rank < RANKS; rank++) assert_int_equal(shared->told[rank], 0);
+        for (int rank = 0; rank < RANKS; rank++) assert_int_equal(shared->informed[rank], 0);
         assert_int_equal(ran.code, 0);
         if (ran.seconds < fastest) fastest = ran.seconds;
     }
@@ -332,7 +332,7 @@ static void test_watch(void **state) {
                       shared->said[watch.wrong == 2 ? 1 : 2], ran.error);
         for (int rank = 0; rank < RANKS; rank++) {
             if (rank == cases[i].wrong && cases[i].what != 'h') continue;
-            assert_int_equal(shared->told[rank], 1);
+            assert_int_equal(shared->informed[rank], 1);
             expect_told(rank, cases[i].part);
             expect_told(rank, cases[i].last);
         }
@@ -351,10 +351,10 @@ static int ends_early(const Identity *identity) {
     heartbeat_begin(r, &(HeartbeatSetup){.silence = SOON, .lost = on_lost, .user = &rank});
     if (rank != watch.wrong)
         wait_seconds(1.8); // less than the time that a leaving rank may wait for the others
-    if (rank != watch.wrong) shared->told[rank] = -1;
+    if (rank != watch.wrong) shared->informed[rank] = -1;
     rendezvous_close(r, OK);
     for (int other = 0; other < RANKS && rank == watch.wrong; other++)
-        if (shared->told[other]) return 1;
+        if (shared->informed[other]) return 1;
     return 0;
 }
 
@@ -362,7 +362,7 @@ static void test_early_end(void **state) {
     for (watch.wrong = 0; watch.wrong < RANKS; watch.wrong++) {
         Ran ran = run_launcher(*state, ends_early, 2);
         assert_int_equal(ran.code, 0);
-        for (int rank = 0; rank < RANKS; rank++) assert_true(shared->told[rank] < 1);
+        for (int rank = 0; rank < RANKS; rank++) assert_true(shared->informed[rank] < 1);
     }
 }
 

@@ -9,30 +9,30 @@ enum { KERNELS = 7 };
 
 /* The marks that another profiler receives. */
 typedef struct {
-    int64_t marks[16], captures[4], replays[4];
+    int64_t stack[16], captures[4], replays[4];
     int depth, most, capture_count, replay_count;
-} Told;
+} Marks;
 
 static void mark(void *marker, int64_t record) {
-    Told *told = marker;
-    told->marks[told->depth++] = record;
-    if (told->depth > told->most) told->most = told->depth;
+    Marks *marks = marker;
+    marks->stack[marks->depth++] = record;
+    if (marks->depth > marks->most) marks->most = marks->depth;
 }
 
 static void unmark(void *marker) {
-    Told *told = marker;
-    assert_true(told->depth-- > 0);
+    Marks *marks = marker;
+    assert_true(marks->depth-- > 0);
 }
 
 static void capture(void *marker, int64_t record) {
-    Told *told = marker;
-    told->captures[told->capture_count++] = record;
+    Marks *marks = marker;
+    marks->captures[marks->capture_count++] = record;
 }
 
 static void replay(void *marker, int64_t record, int64_t kernels) {
-    Told *told = marker;
+    Marks *marks = marker;
     assert_int_equal(kernels, KERNELS);
-    told->replays[told->replay_count++] = record;
+    marks->replays[marks->replay_count++] = record;
     mark(marker, record);
 }
 
@@ -50,7 +50,7 @@ static int close_device(void **state) {
     return 0;
 }
 
-static Recorder *open_recorder(Told *told, int64_t limit) {
+static Recorder *open_recorder(Marks *marks, int64_t limit) {
     const RecorderOptions options = {.limit = limit,
                                      .primitives = true,
                                      .whole = true,
@@ -58,7 +58,7 @@ static Recorder *open_recorder(Told *told, int64_t limit) {
                                      .unmark = unmark,
                                      .capture = capture,
                                      .replay = replay,
-                                     .marker = told};
+                                     .marker = marks};
     Recorder *recorder = recorder_open(device, &options);
     assert_true(recorder_captures(recorder));
     return recorder;
@@ -96,17 +96,17 @@ static void launches_repeat_the_capture(void **state) {
     static const char *const names[] = {"step", "graph", "forward", "product", "bias"};
     static const int64_t parents[] = {-1, 0, 1, 2, 2};
     (void)state;
-    Told told = {0};
+    Marks marks = {0};
     const Record *records;
     int64_t count, dropped;
-    Recorder *r = open_recorder(&told, 0);
+    Recorder *r = open_recorder(&marks, 0);
     begin(r, RECORD_SCOPE, "step", 4);
     record_memory(r, (Arena[ARENA_COUNT]){0}, NULL);
     RecordedGraph *graph = capture_work(r, 4);
     record_end(r);
     assert_non_null(graph);
     assert_true(recorder_knows(r, graph) && !recorder_knows(r, NULL));
-    assert_true(told.captures[0] == 1 && told.captures[1] == -1 && told.capture_count == 2);
+    assert_true(marks.captures[0] == 1 && marks.captures[1] == -1 && marks.capture_count == 2);
     expect_ok(recorder_read(r, &records, &count, &dropped));
     assert_int_equal(count, 1); // the capture did nothing
     (void)recorder_memory(r, &count);
@@ -114,7 +114,7 @@ static void launches_repeat_the_capture(void **state) {
 
     for (int window = 0; window < 2; window++) {
         recorder_clear(r);
-        told.replay_count = 0;
+        marks.replay_count = 0;
         launch(r, graph, 5);
         launch(r, graph, 6);
         expect_ok(recorder_read(r, &records, &count, &dropped));
@@ -128,21 +128,21 @@ static void launches_repeat_the_capture(void **state) {
             if (i % 5 >= 2) assert_true(records[i].cpu_end == records[i].cpu_start);
             if (i) assert_true(records[i].cpu_start >= records[i - 1].cpu_start);
         }
-        assert_true(told.replays[0] == 1 && told.replays[1] == 6 && told.replay_count == 2);
+        assert_true(marks.replays[0] == 1 && marks.replays[1] == 6 && marks.replay_count == 2);
         const RecordMemory *memory = recorder_memory(r, &count);
         assert_int_equal(count, 4);
         assert_true(memory[2].used == 100 && memory[3].used == 0 && memory[3].at > memory[2].at);
         assert_true(memory[2].record == 8 && memory[3].record == 7);
     }
-    assert_int_equal(told.depth, 0);
+    assert_int_equal(marks.depth, 0);
     recorded_graph_free(graph);
     recorder_close(r);
 }
 
 static void others_graphs_are_not_known(void **state) {
     (void)state;
-    Told told = {0};
-    Recorder *first = open_recorder(&told, 0), *second = open_recorder(&told, 0);
+    Marks marks = {0};
+    Recorder *first = open_recorder(&marks, 0), *second = open_recorder(&marks, 0);
     RecordedGraph *graph = capture_work(first, 1);
     assert_true(recorder_knows(first, graph) && !recorder_knows(second, graph));
     recorded_graph_free(graph);
@@ -156,10 +156,10 @@ static void others_graphs_are_not_known(void **state) {
 /* Records beyond the limit are counted as dropped, and calls for a dropped record have no effect. */
 static void a_full_recorder_drops_launches(void **state) {
     (void)state;
-    Told told = {0};
+    Marks marks = {0};
     const Record *records;
     int64_t count, dropped;
-    Recorder *r = open_recorder(&told, 8);
+    Recorder *r = open_recorder(&marks, 8);
     RecordedGraph *graph = capture_work(r, 1);
     recorder_clear(r);
     launch(r, graph, 1);
@@ -167,8 +167,8 @@ static void a_full_recorder_drops_launches(void **state) {
     expect_ok(recorder_read(r, &records, &count, &dropped));
     assert_int_equal(count, 6); // a step of five, and the next step without its graph
     assert_int_equal(dropped, 4);
-    assert_int_equal(told.replay_count, 1);
-    assert_int_equal(told.depth, 0);
+    assert_int_equal(marks.replay_count, 1);
+    assert_int_equal(marks.depth, 0);
     recorded_graph_free(graph);
     recorder_close(r);
 }

@@ -449,8 +449,8 @@ static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
 }
 
 /* Defers only the weights' gradients: whoever waits for dx need not wait for them. */
-Status linear_backward(Ctx *ctx, const LinearBackward *told) {
-    LinearBackward l = as_it_is(ctx, told);
+Status linear_backward(Ctx *ctx, const LinearBackward *given) {
+    LinearBackward l = as_it_is(ctx, given);
     TRY(check_backward(ctx, &l));
     if (tensor_rows(l.dy) == 0) return OK;
     if (l.lasts && ctx->puts_off && ctx->puts_off(ctx, &l)) l.dweight = l.dbias = (Tensor){0};

@@ -316,7 +316,7 @@ struct Draw {
     int vocab;
     int32_t *spilled; // (all shares), or NULL: weights are in shared memory
     const double *uniforms;
-    int32_t *position, *token, *told;
+    int32_t *position, *token, *sampled;
 };
 
 /* Floor: one read of the logits from L2, then about ten passes over the weights in shared memory. */
@@ -347,7 +347,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
         if (target < c.mass) own = found >= 0; // else the product was rounded up to the total
     }
     if (!own) return;
-    d.told[position] = chosen;
+    d.sampled[position] = chosen;
     *d.token = max(chosen, 0);
     *d.position = position + 1;
 }
@@ -390,7 +390,7 @@ Status sample_cuda(Ctx *ctx, const Sample *s) {
                     data_of<double>(s->uniforms),
                     data_of<int32_t>(s->position),
                     data_of<int32_t>(s->token),
-                    s->told};
+                    s->sampled};
     const size_t shared = fits && !s->rule.greedy ? bytes : 0;
     if (together) return LAUNCH_CLUSTERS(ctx, CLUSTER, draw_together, CLUSTER, THREADS, shared, d);
     return LAUNCH_EARLY(ctx, draw_alone, 1, THREADS, shared, d);

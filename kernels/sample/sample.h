@@ -41,9 +41,9 @@ typedef struct {
     Tensor uniforms; // (n) fp64, each in [0, 1)
     Tensor position; // (1) i32: index of the uniform to use; incremented by 1
     Tensor token;    // (1) i32, written; 0 if nothing could be drawn
-    int32_t
-        *told; // (n) pinned host memory: told[position] = the token, or -1 if a logit is NaN or +inf, or all
-               // are -inf
+    int32_t *
+        sampled; // (n) pinned host memory: sampled[position] = the token, or -1 if a logit is NaN or +inf, or all
+                 // are -inf
 } Sample;
 
 /* NULL in a build without CUDA. Takes scratch; does nothing else while measuring. */

@@ -24,7 +24,7 @@ static Status find_token(const Answers *a, int64_t offset, int64_t *token) {
     return chat_find_token(a->chat, &a->text, offset, a->ids, a->length, token);
 }
 
-static Status not_told(int64_t message) {
+static Status ambiguous(int64_t message) {
     return fail(
         ERROR_FORMAT,
         "message %lld: the position of the answer cannot be determined from the chat template's output",
@@ -64,11 +64,11 @@ static Status place_answer(const Answers *a, int64_t message, const JinjaOutput 
     int64_t behind = marked->length - at - size, before = same_bytes(&a->text, marked, false, at);
     int64_t asked = find_asked(a, message);
     if (same_bytes(&a->text, marked, true, behind) < behind || a->text.length - behind < before)
-        return not_told(message);
+        return ambiguous(message);
     *to = a->text.length - behind;
-    bool told = asked >= 0 && asked <= *to;
-    *from = told ? asked : before;
-    return before == at || (told && asked <= before) ? OK : not_told(message);
+    bool known = asked >= 0 && asked <= *to;
+    *from = known ? asked : before;
+    return before == at || (known && asked <= before) ? OK : ambiguous(message);
 }
 
 /* *from is -1 if the template does not print the message. */
@@ -88,7 +88,7 @@ static Status find_answer(const Answers *a, int64_t message, int64_t *from, int6
     if (!status && at >= 0)
         status = place_answer(a, message, &marked, at, size, from, to);
     else if (!status && (at == -2 || !same))
-        status = not_told(message);
+        status = ambiguous(message);
     jinja_output_free(&marked);
     return status;
 }
