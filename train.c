@@ -394,7 +394,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
     TRY(task_read_train(argc, argv, &run->options, &run->set, &done));
     if (!done) TRY(world_open(&run->world, &run->options, &run->set, &done, code));
     if (done) return OK;
-    if (run->world.rank > 0) train_options_hush(&run->options, run->world.rank);
+    if (run->world.rank > 0) train_options_silence(&run->options, run->world.rank);
     if (run->options.train_tokenizer) return train_tokenizer(&run->options);
     if (run->options.profiling.sweep) return sweep(run);
     return run_once(run);

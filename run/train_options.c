@@ -396,7 +396,7 @@ Schedule train_options_schedule(const TrainOptions *o) {
     return (Schedule){o->schedule, o->lr, has_minimum(o) ? o->min_lr : o->lr, o->warmup, o->steps};
 }
 
-void train_options_hush(TrainOptions *o, int rank) {
+void train_options_silence(TrainOptions *o, int rank) {
     static char log[4096];
     snprintf(log, sizeof log, "%s.rank%d", o->log, rank);
     o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";

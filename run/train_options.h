@@ -84,7 +84,7 @@ CHECKED Status train_options_settle(TrainOptions *options, const Config *config)
 
 /* Rank 0 prints, logs and writes for all: turns these off on other ranks, except printing and logging with
  * --log-rank=all. */
-void train_options_hush(TrainOptions *options, int rank);
+void train_options_silence(TrainOptions *options, int rank);
 
 /* The second dimension of a sweep (sequence lengths or picture sides) and its values; `list` may be NULL. */
 int64_t *train_options_swept(TrainOptions *options, OptionList *list);

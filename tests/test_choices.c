@@ -212,24 +212,24 @@ static char *products_file(void) {
 static void a_race_is_run_once(void **state) {
     (void)state;
     if (!onednn_is_here()) skip();
-    bool winner = onednn_multiplies();
+    bool selected = onednn_multiplies();
     char *path = products_file(), *text, *again;
     int64_t length;
     assert_non_null(path);
     expect_ok(file_read(path, 1 << 20, &text, &length));
     assert_ptr_equal(strchr(text, '\n'), text + length - 1); // one line
-    assert_int_equal(onednn_multiplies(), winner);
+    assert_int_equal(onednn_multiplies(), selected);
     expect_ok(file_read(path, 1 << 20, &again, &length));
     assert_string_equal(again, text);
 
     /* The file decides: with the other fingerprint, 1 for OpenBLAS, 2 for oneDNN, the other library is
      * selected. */
     char *fingerprint = strrchr(text, ' ') - 1;
-    assert_int_equal(*fingerprint, winner ? '2' : '1');
-    *fingerprint = winner ? '1' : '2';
+    assert_int_equal(*fingerprint, selected ? '2' : '1');
+    *fingerprint = selected ? '1' : '2';
     char *name = strrchr(path, '/') + 1;
     write_cache(name, text);
-    assert_int_equal(onednn_multiplies(), !winner);
+    assert_int_equal(onednn_multiplies(), !selected);
     memory_free(path);
     memory_free(text);
     memory_free(again);
