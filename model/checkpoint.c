@@ -227,7 +227,7 @@ static Status try_folder(const char *folder, bool *found, PathList *passed) {
     Status status = verify(folder);
     *found = !status;
     if (status_code(status) != ERROR_FORMAT) return status;
-    status = fail_at(status, "%s is damaged and passed over", path_name(folder));
+    status = fail_at(status, "%s is damaged and skipped", path_name(folder));
     path_list_add(passed, memory_text(status_message(status)));
     status_free(status);
     return OK;

@@ -218,7 +218,7 @@ static void print_path(const Pair *pair, FILE *file) {
             100 * growth((double)before->peak_bytes, (double)after->peak_bytes));
     fprintf(file, "%d added, %d removed, %d slower, %d faster, %d the same within noise", counts[DIFF_ADDED],
             counts[DIFF_REMOVED], counts[DIFF_SLOWER], counts[DIFF_FASTER], counts[DIFF_SAME]);
-    if (counts[DIFF_UNKNOWN]) fprintf(file, ", %d that cannot be told", counts[DIFF_UNKNOWN]);
+    if (counts[DIFF_UNKNOWN]) fprintf(file, ", %d undecided", counts[DIFF_UNKNOWN]);
     fprintf(file, "\n");
 }
 

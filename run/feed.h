@@ -38,7 +38,7 @@ typedef struct {
     Status (*sample)(const void *source, int64_t row, int32_t *sample, int64_t *length);
     /* The message about the index-th skipped item, which the caller frees; NULL: no more. The member is NULL
      * if nothing is ever skipped. */
-    char *(*passed_over)(const void *source, int64_t index);
+    char *(*skipped)(const void *source, int64_t index);
     void (*close)(void *source); // accepts NULL
 } BatchSource;
 

@@ -240,9 +240,9 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
 static Status report_skipped(Report *r, int64_t step, const Feed *feed, const void *source,
                              int64_t *reported) {
     char *message;
-    while (source && (message = feed->batches->passed_over(source, *reported)) != NULL) {
+    while (source && (message = feed->batches->skipped(source, *reported)) != NULL) {
         ++*reported;
-        progress_line(r->progress, "passed over %s", message);
+        progress_line(r->progress, "skipped %s", message);
         JsonWriter *w = events_begin(r->events, "broken");
         json_member_integer(w, "step", step);
         json_member_text(w, "message", message);
@@ -253,7 +253,7 @@ static Status report_skipped(Report *r, int64_t step, const Feed *feed, const vo
 }
 
 Status report_passed(Report *r, int64_t step, const Feed *feed) {
-    if (!feed->batches->passed_over) return OK;
+    if (!feed->batches->skipped) return OK;
     TRY(report_skipped(r, step, feed, feed->source, &r->passed[0]));
     return report_skipped(r, step, feed, feed->val_source, &r->passed[1]);
 }

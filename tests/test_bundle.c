@@ -561,7 +561,7 @@ static void one_run_a_side_cannot_tell(void **state) {
 static void shared_cores_give_no_verdict(void **state) {
     (void)state;
     const double near[SIDE] = {100, 101, 99, 100.5, 99.5}, slower[SIDE] = {150, 151, 149, 150.5, 149.5};
-    expect_diff(near, slower, SIDE, 0.06, 0, "1 that cannot be told");
+    expect_diff(near, slower, SIDE, 0.06, 0, "1 undecided");
     expect_diff(near, slower, SIDE, 0.04, 2, "1 slower");
 }
 

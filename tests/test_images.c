@@ -269,7 +269,7 @@ static void refused_pictures_leave_no_memory(void **state) {
     }
 }
 
-static void a_telephones_second_picture_is_passed_over(void **state) {
+static void a_telephones_second_picture_is_skipped(void **state) {
     char *bytes;
     int64_t length;
     Image image;
@@ -375,7 +375,7 @@ int main(void) {
                                        cmocka_unit_test(refuses_damaged_files),
                                        cmocka_unit_test(refuses_every_beginning),
                                        cmocka_unit_test(refused_pictures_leave_no_memory),
-                                       cmocka_unit_test(a_telephones_second_picture_is_passed_over),
+                                       cmocka_unit_test(a_telephones_second_picture_is_skipped),
                                        cmocka_unit_test(every_colour_has_a_value),
                                        IN_FOLDER(writes_pictures),
                                        IN_FOLDER(processors_come_back),

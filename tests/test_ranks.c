@@ -169,9 +169,9 @@ static void test_resume_elsewhere(void **state) {
                              "conv=notrunc status=none");
     const Ran *ran = program_succeeds(
         folder, MPIRUN "-n 2 train --device=cpu --peaks=0 --resume --out=source --accum=1 --threads=1 -q");
-    const char *reports = strstr(ran->error, "is damaged and passed over");
+    const char *reports = strstr(ran->error, "is damaged and skipped");
     assert_non_null(reports);
-    assert_null(strstr(reports + 1, "is damaged and passed over"));
+    assert_null(strstr(reports + 1, "is damaged and skipped"));
 }
 
 /* A signal to one rank: all finish the step, and one saves. */

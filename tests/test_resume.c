@@ -127,8 +127,8 @@ static void test_resume_damaged(void **state) {
                      "printf x | dd of=flipped/step-00000004/training_state.safetensors bs=1 seek=99000 "
                      "conv=notrunc 2>dd.txt");
     const Ran *ran = program_succeeds(folder, RESUME " --out=flipped --steps=8 --save-every=3 -q");
-    expect_text(ran->error, "train: step-00000006 is damaged and passed over: model.safetensors: tensor '");
-    expect_text(ran->error, "train: step-00000004 is damaged and passed over: training_state.safetensors: ");
+    expect_text(ran->error, "train: step-00000006 is damaged and skipped: model.safetensors: tensor '");
+    expect_text(ran->error, "train: step-00000004 is damaged and skipped: training_state.safetensors: ");
     ran = program_succeeds(folder, "cd flipped && ls -d step-*");
     assert_string_equal(ran->output, "step-00000002\nstep-00000006\nstep-00000008\n");
     expect_same_file(folder, "flipped/step-00000006/model.safetensors",
@@ -142,13 +142,13 @@ static void test_resume_damaged(void **state) {
     program_succeeds(folder,
                      "rm once/step-00000006/training_state.safetensors once/step-00000004/config.json");
     ran = program_succeeds(folder, RESUME " --out=once --steps=3 -q");
-    expect_text(ran->error, "step-00000006 is damaged and passed over: there is no training_state");
+    expect_text(ran->error, "step-00000006 is damaged and skipped: there is no training_state");
     /* Files without digests are detected, too, if they cannot be what was saved. */
     program_succeeds(folder, "sed -i 's/\"n_layer\": 2/\"n_layer\": 3/' flipped/step-00000008/config.json && "
                              "printf x >flipped/step-00000006/tokenizer_config.json");
     ran = program_succeeds(folder, RESUME " --out=flipped --steps=6 -q");
-    expect_text(ran->error, "train: step-00000008 is damaged and passed over: flipped/step-00000008: ");
-    expect_text(ran->error, "train: step-00000006 is damaged and passed over: flipped/step-00000006/tok");
+    expect_text(ran->error, "train: step-00000008 is damaged and skipped: flipped/step-00000008: ");
+    expect_text(ran->error, "train: step-00000006 is damaged and skipped: flipped/step-00000006/tok");
     expect_same_file(folder, "flipped/step-00000006/training_state.safetensors", "whole.safetensors");
 }
 

@@ -195,7 +195,7 @@ static Status sample(const void *source, int64_t row, int32_t *facts, int64_t *l
     return OK;
 }
 
-static char *passed_over(const void *source, int64_t index) {
+static char *skipped(const void *source, int64_t index) {
     BrokenPictures *broken = ((const Source *)source)->broken;
     return broken && index < broken_count(broken) ? broken_message(broken, index) : NULL;
 }
@@ -223,5 +223,5 @@ const TaskRow task_pictures = {.trains = TASK_CLASS,
                                            .print = print,
                                            .record = record,
                                            .sample = sample,
-                                           .passed_over = passed_over,
+                                           .skipped = skipped,
                                            .close = close_source}};

@@ -161,7 +161,7 @@ def orderly(ran, program, codes):
         return f"exit code {ran.code}: {ran.err[-300:]}"
     if ran.code == 0:
         return None
-    lines = [line for line in said if line.startswith(program + ": ") and "is damaged and passed over" not in line]
+    lines = [line for line in said if line.startswith(program + ": ") and "is damaged and skipped" not in line]
     if len(lines) != 1 or not said[-1].startswith(program + ": ") or len(said[-1]) < len(program) + 10:
         return f"exit code {ran.code} with other than one message: {ran.err[-300:]!r}"
     return None
