@@ -67,7 +67,7 @@ static Status open_trainer(Run *run) {
     Trainer *t = &run->trainer;
     TRY(trainer_open(t, &run->session, run->world.comm));
     t->ctx.check = o->check;
-    t->apart = *o->hash_trace;
+    t->serial = *o->hash_trace;
     if (o->recompute != RECOMPUTE_AUTO) t->model.recompute = o->recompute;
     t->model.parameters.narrow_moments = o->moments == MOMENTS_BF16;
     t->batch = o->batch;

@@ -67,8 +67,8 @@ static Status order(const Shards *s, Lane first, Lane then, Event *event) {
     return first == then ? OK : comm_wait(s->comm, then, event);
 }
 
-int shards_apart(const Ctx *ctx, const Parameters *p, ParameterRange whole,
-                 ParameterRange parts[PARTS_OUTSIDE_BLOCKS]) {
+int shards_outside_blocks(const Ctx *ctx, const Parameters *p, ParameterRange whole,
+                          ParameterRange parts[PARTS_OUTSIDE_BLOCKS]) {
     if (accumulates_in_products(ctx)) return parameters_outside_blocks(p, whole, parts);
     parts[0] = whole;
     return 1;
@@ -76,7 +76,7 @@ int shards_apart(const Ctx *ctx, const Parameters *p, ParameterRange whole,
 
 Status shards_take_finished(Ctx *ctx, Parameters *p) {
     ParameterRange parts[PARTS_OUTSIDE_BLOCKS], all = {0, tensor_count(p->sums)};
-    const int parts_count = p->whole ? 0 : shards_apart(ctx, p, all, parts);
+    const int parts_count = p->whole ? 0 : shards_outside_blocks(ctx, p, all, parts);
     int64_t count = p->whole ? all.count : 0;
     for (int i = 0; i < parts_count; i++) count += parts[i].count;
     return take(ctx, ARENA_GRADIENTS, "finished gradients", p->sums.dtype, shape1(count), &p->finished);
@@ -95,7 +95,7 @@ Tensor shards_finished(const Parameters *p, ParameterRange part) {
 static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange bucket) {
     ParameterRange parts[PARTS_OUTSIDE_BLOCKS];
     if (tensor_empty(p->finished)) return OK;
-    int count = shards_apart(ctx, p, bucket, parts);
+    int count = shards_outside_blocks(ctx, p, bucket, parts);
     ctx->call = "micro-batches";
     for (int i = 0; i < count; i++)
         TRY(accumulate(ctx, &(Accumulate){.x = shards_finished(p, parts[i]),

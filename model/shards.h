@@ -46,8 +46,8 @@ bool shards_cut(const Ctx *ctx, const Parameters *parameters);
 
 /* Not collective. The parts of a range of the sums that need a separate addition after each micro-batch:
  * all of it, or if products accumulate, only what lies outside the blocks. */
-int shards_apart(const Ctx *ctx, const Parameters *parameters, ParameterRange range,
-                 ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
+int shards_outside_blocks(const Ctx *ctx, const Parameters *parameters, ParameterRange range,
+                          ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
 
 /* Takes memory for the sums over earlier micro-batches: of those parts only, or of everything if the run
  * compares forms. */

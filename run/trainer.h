@@ -25,7 +25,7 @@ typedef struct {
     Comm *comm;          // NULL: one rank. All ranks take the same steps, each with its own micro-batches
     bool stop;           // this rank requests to stop after this step
     bool settles;        // same on all ranks: each step ends with all weights on all ranks
-    bool apart;          // same on all ranks: exchanges do not overlap with the passes
+    bool serial;         // same on all ranks: exchanges do not overlap with the passes
     double smoothing;    // label smoothing
     double dropout;      // rate; 0: nothing is dropped
     double depth;        // stochastic depth of the last layer, a rate

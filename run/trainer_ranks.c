@@ -24,7 +24,7 @@ void ranks_begin(Trainer *t, int64_t index) {
     if (!s) return;
     s->gathers = t->gathers = t->stale;
     s->entered = s->done = s->sent = 0;
-    s->lane = t->ctx.check || t->apart ? LANE_MAIN : LANE_SIDE;
+    s->lane = t->ctx.check || t->serial ? LANE_MAIN : LANE_SIDE;
     s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
     t->ctx.puts_off = shards_put_off;
     t->ctx.putter = &t->model.parameters;
@@ -58,7 +58,7 @@ Status ranks_clear(Trainer *t, int64_t index) {
     Parameters *p = &t->model.parameters;
     ParameterRange parts[PARTS_OUTSIDE_BLOCKS];
     if (index == 0) return transformer_zero(&t->ctx, &t->model);
-    int count = shards_apart(&t->ctx, p, (ParameterRange){0, tensor_count(p->sums)}, parts);
+    int count = shards_outside_blocks(&t->ctx, p, (ParameterRange){0, tensor_count(p->sums)}, parts);
     for (int i = 0; i < count; i++) {
         Tensor part = part_of(p->sums, parts[i]);
         TRY(device->fill(device, part.data, 0, tensor_bytes(part)));
@@ -85,7 +85,7 @@ Status ranks_finish(Trainer *t, int64_t index) {
     t->ctx.layer = -1;
     t->ctx.call = "micro-batches";
     if (t->reduces) all = (ParameterRange){p->padded, all.count - p->padded};
-    int count = shards_apart(&t->ctx, p, all, parts);
+    int count = shards_outside_blocks(&t->ctx, p, all, parts);
     for (int i = 0; i < count; i++) TRY(finish_part(t, index, parts[i]));
     return OK;
 }

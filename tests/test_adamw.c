@@ -93,7 +93,7 @@ static Adamw part_of(const Adamw *whole, const Layout *layout, int range, unsign
     return a;
 }
 
-static void update_apart(Ctx *ctx, const Layout *layout, const Adamw *whole) {
+static void update_in_steps(Ctx *ctx, const Layout *layout, const Adamw *whole) {
     for (int i = 0; i < layout->ranges; i++) {
         Adamw a = part_of(whole, layout, i, ADAMW_SUM);
         expect_ok(adamw_update(ctx, &a));
@@ -142,7 +142,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                .weight_decay = c->weight_decay,
                .clip = c->clip};
     if (layout->ranges)
-        update_apart(ctx, layout, &a);
+        update_in_steps(ctx, layout, &a);
     else
         expect_ok(adamw_update(ctx, &a));
     rig_get(rig, a.weight, out[OUT_WEIGHT]);

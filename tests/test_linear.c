@@ -322,7 +322,7 @@ static LinearForward plain_layer(Rig *rig, const Case *c, double *const *in) {
 
 /* Like `run`, but in two passes: dx, then dweight and dbias; without dbias if another operation computes
  * it. */
-static void run_apart(Rig *rig, const void *what, bool sums, double *const *in, double *const *out) {
+static void run_two_passes(Rig *rig, const void *what, bool sums, double *const *in, double *const *out) {
     const Dtype dtype = rig->ctx.dtype, wide = wide_dtype(&rig->ctx);
     const LinearForward f = plain_layer(rig, what, in);
     LinearBackward first = {.forward = &f,
@@ -339,11 +339,11 @@ static void run_apart(Rig *rig, const void *what, bool sums, double *const *in, 
 }
 
 static void run_in_two(Rig *rig, const void *what, double *const *in, double *const *out) {
-    run_apart(rig, what, true, in, out);
+    run_two_passes(rig, what, true, in, out);
 }
 
 static void run_without_sums(Rig *rig, const void *what, double *const *in, double *const *out) {
-    run_apart(rig, what, false, in, out);
+    run_two_passes(rig, what, false, in, out);
 }
 
 static void gradients_may_come_apart(void **state) {

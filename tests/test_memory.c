@@ -20,7 +20,7 @@ static const size_t too_many = SIZE_MAX / 4; // bytes, which no machine has
 enum { PRINTED = 10000 };
 
 /* Runs `body` in a process of its own; returns its exit code, and what it printed to standard error. */
-static int run_apart(void (*body)(int), int argument, char printed[PRINTED]) {
+static int run_process(void (*body)(int), int argument, char printed[PRINTED]) {
     int pipes[2], status;
     assert_int_equal(pipe(pipes), 0);
     fflush(NULL);
@@ -69,7 +69,7 @@ static void a_shortage_ends_the_program(void **state) {
     (void)state;
     char printed[PRINTED];
     for (int which = 0; which < 5; which++)
-        expect_shortage(run_apart(ask_for_too_much, which, printed), printed);
+        expect_shortage(run_process(ask_for_too_much, which, printed), printed);
     assert_null(memory_reserve(too_many));
 }
 
@@ -119,7 +119,7 @@ static void a_shortage_inside_jansson_ends_the_program(void **state) {
     (void)state;
     char printed[PRINTED];
     int allocation = 0, code;
-    while ((code = run_apart(parse_with_failure, allocation, printed)) != 0) {
+    while ((code = run_process(parse_with_failure, allocation, printed)) != 0) {
         expect_shortage(code, printed);
         allocation++;
     }

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         constexpr int SECTIONS = ACROSS ? 1 : 3, AT_ONCE = GROUPS * UNROLL<T>;
         extern __shared__ uint4 memory[];
         __shared__ Exchange<D> exchange;
-        const int C = a.stream.width, share = C / CLUSTER, row = a.apart;
+        const int C = a.stream.width, share = C / CLUSTER, row = a.row_stride;
         const int head = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER;
         const int heads_per_kv = a.heads / a.kv_heads, kv_head = head / heads_per_kv;
         T *const qkv = reinterpret_cast<T *>(memory), *const projection = qkv + SECTIONS * OWN * C;

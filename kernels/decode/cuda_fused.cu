@@ -119,7 +119,7 @@ Status attention(Ctx *ctx, Token *t, const DecodeLayer *l) {
     Attend<T> a = attend_of<T>(t, l->norm1, l->qkv, l->projection, t->between.attended);
     a.cache_k = data_of<T>(l->cache_k);
     a.cache_v = data_of<T>(l->cache_v);
-    a.apart = int(tensor_width(l->cache_k));
+    a.row_stride = int(tensor_width(l->cache_k));
     PRIMITIVE (ctx, "norm, qkv, attention, projection", MATRIX)
         TRY(attend(ctx, a, int(sizes_of(t->d).D), false, t->d->norm_after));
     return OK;
@@ -130,7 +130,7 @@ Status cross_attention(Ctx *ctx, Token *t, const DecodeLayer *l) {
     Attend<T> a = attend_of<T>(t, l->cross_norm, l->query, l->cross_projection, t->between.attended_across);
     a.cache_k = data_of<T>(l->memory);
     a.cache_v = a.cache_k + tensor_width(l->memory) / 2;
-    a.apart = int(tensor_width(l->memory));
+    a.row_stride = int(tensor_width(l->memory));
     a.length = data_of<int>(t->d->memory_length);
     a.most = int(tensor_rows(l->memory));
     PRIMITIVE (ctx, "norm, query, cross attention, projection", MATRIX)

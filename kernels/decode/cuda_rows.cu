@@ -10,14 +10,14 @@ namespace {
 constexpr int WARP = 32, WARPS = 4;
 constexpr int ROUND = 4; // 16-byte words of a row in flight per lane
 
-/* A warp's rows of weights: `of_warp` rows from `first` on, `apart` rows apart. */
+/* A warp's rows of weights: `of_warp` rows from `first` on, `stride` rows apart. */
 template <int ROWS, bool GATED>
 struct Share {
-    int first, apart;
+    int first, stride;
 
     __device__ explicit Share(int out)
         : first((int(blockIdx.x) * WARPS + int(threadIdx.x) / WARP) * (GATED ? 1 : ROWS)),
-          apart(GATED ? out : 1) {}
+          stride(GATED ? out : 1) {}
 };
 
 /* Loads words `start`, start + WARP, ... of a row; beyond its end they are zero. */
@@ -45,11 +45,11 @@ __global__ void __launch_bounds__(WARP *WARPS) product_kernel(const __grid_const
     Words weights[ROWS][ROUND], norms[ROUND];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        rows[r] = p.weight + int64_t(min(share.first + r * share.apart, last)) * p.in;
+        rows[r] = p.weight + int64_t(min(share.first + r * share.stride, last)) * p.in;
         load_round(rows[r], lane, vectors, weights[r]);
     }
     if (NORM) load_round(p.norm, lane, vectors, norms);
-    const int own = share.first + lane * share.apart; // the row whose bias and skip this lane adds
+    const int own = share.first + lane * share.stride; // the row whose bias and skip this lane adds
     const bool adds = lane < ROWS && own <= last;
     float added = adds && p.bias ? to_float(p.bias[own]) : 0.f;
     wait_for_previous();

@@ -51,7 +51,7 @@ struct Attend {
                              // queries'
     const T *projection, *projection_bias; // (C, heads*D), (C)
     T *cache_k, *cache_v; // (capacity, kv_heads*D), or for cross attention the first `most` rows of a memory
-    int apart;            // row stride of the cache, in elements
+    int row_stride;       // row stride of the cache, in elements
     const int *length;    // (1): the memory's valid rows, or NULL: all
     int most, heads, kv_heads;
     float scale;  // of the scores, in base 2

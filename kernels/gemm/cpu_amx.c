@@ -83,11 +83,11 @@ static const float *start_of(const Operand *o, int64_t block, int64_t step) {
     return o->from + (o->across ? depth * o->stride + first : first * o->stride + depth);
 }
 
-/* Packs rows [row, row + ROWS) of a tile for each part, `apart` elements from one part to the next, in memory
- * order: a row is 32 numbers of one side, or two rows of 16 sides. The order along the depth is free: the
- * numbers of a pair are 16 apart. `ahead` is the prefetch distance. */
+/* Packs rows [row, row + ROWS) of a tile for each part, `part_stride` elements from one part to the next, in
+ * memory order: a row is 32 numbers of one side, or two rows of 16 sides. The order along the depth is free:
+ * the numbers of a pair are 16 apart. `ahead` is the prefetch distance. */
 static void pack_rows(const Operand *o, int64_t side, int64_t depth, int64_t row, int64_t ahead, uint16_t *to,
-                      int64_t apart) {
+                      int64_t part_stride) {
     const int64_t top = o->across ? depth : side, lines = (o->across ? o->depth : o->side) - top;
     const int64_t below = o->across ? AMX_SIDE : 0, other = o->across ? AMX_SIDE * o->stride : AMX_SIDE;
     const __mmask16 low = mask_of(o->across ? o->side - side : o->depth - depth);
@@ -99,7 +99,7 @@ static void pack_rows(const Operand *o, int64_t side, int64_t depth, int64_t row
         _mm_prefetch(x + ahead + other, _MM_HINT_T0);
         split(_mm512_maskz_loadu_ps(i < lines ? low : 0, x),
               _mm512_maskz_loadu_ps(i + below < lines ? high : 0, x + other), parts);
-        for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(to + p * apart + i * AMX_DEPTH, parts[p]);
+        for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(to + p * part_stride + i * AMX_DEPTH, parts[p]);
     }
 }
 

@@ -173,14 +173,14 @@ static void quantize_rows(Tensor x, Tensor x8) {
  * quantized by groups if the weights are, else empty. */
 static void few_rows(Ctx *ctx, const LinearForward *l, Tensor x8) {
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
-    int64_t blocks = (out + BLOCK - 1) / BLOCK, apart = (blocks + STREAMS - 1) / STREAMS;
+    int64_t blocks = (out + BLOCK - 1) / BLOCK, stride = (blocks + STREAMS - 1) / STREAMS;
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t block = 0; block < apart; block++) {
+    for (int64_t block = 0; block < stride; block++) {
         float sums[LINEAR_FEW_ROWS][STREAMS][BLOCK];
         for (int64_t o = 0; o < BLOCK; o++) {
             int64_t outputs[STREAMS];
             for (int s = 0; s < STREAMS; s++) {
-                int64_t output = (block + s * apart) * BLOCK + o;
+                int64_t output = (block + s * stride) * BLOCK + o;
                 outputs[s] = output < out ? output : out - 1;
             }
             for (int64_t n = 0; n < rows; n++) {
@@ -193,7 +193,7 @@ static void few_rows(Ctx *ctx, const LinearForward *l, Tensor x8) {
             }
         }
         for (int s = 0; s < STREAMS; s++) {
-            int64_t first = (block + s * apart) * BLOCK, count = first + BLOCK < out ? BLOCK : out - first;
+            int64_t first = (block + s * stride) * BLOCK, count = first + BLOCK < out ? BLOCK : out - first;
             for (int64_t n = 0; n < rows && count > 0; n++) finish_outputs(l, n, first, count, sums[n][s]);
         }
     }

@@ -23,9 +23,9 @@ static Status take_outputs(Ctx *ctx, NormForward *n, ArenaKind saved) {
 /* Checks x, y, dy or dr: dense rows, or possibly strided ones for RMS without a skip. */
 static Status check_rows(const NormForward *n, const char *name, Tensor t) {
     int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
-    bool apart = n->kind == NORM_RMS && tensor_empty(n->skip);
-    return apart ? check_view("norm", name, t, n->x.dtype, rows, width)
-                 : check_dense("norm", name, t, n->x.dtype, rows, width);
+    bool strided = n->kind == NORM_RMS && tensor_empty(n->skip);
+    return strided ? check_view("norm", name, t, n->x.dtype, rows, width)
+                   : check_dense("norm", name, t, n->x.dtype, rows, width);
 }
 
 static Status check_statistics(const NormForward *n) {

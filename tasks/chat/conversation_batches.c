@@ -9,7 +9,7 @@
 typedef struct {
     const ConversationSource *source;
     int64_t step;
-    bool apart; // a row is one conversation, even if they are packed
+    bool unpacked; // a row is one conversation, even if they are packed
 } Sizes;
 
 /* A conversation's inputs: all its tokens but the last. */
@@ -21,7 +21,7 @@ static int64_t inputs_of(const ConversationSource *source, int64_t conversation)
 }
 
 static int64_t row_inputs(const Sizes *sizes, int64_t row) {
-    if (sizes->apart) return inputs_of(sizes->source, row);
+    if (sizes->unpacked) return inputs_of(sizes->source, row);
     int64_t count, inputs = 0;
     const int64_t *members = conversations_row(sizes->source, row, &count);
     for (int64_t i = 0; i < count; i++) inputs += inputs_of(sizes->source, members[i]);
@@ -137,7 +137,7 @@ static Status open_buckets(const LoaderOptions *o, const Sizes *sizes, Buckets *
     const ConversationCounts counts = conversations_counts(sizes->source);
     const BucketOptions options = {.first = o->first,
                                    .count = o->length,
-                                   .rows = sizes->apart ? counts.conversations : counts.rows,
+                                   .rows = sizes->unpacked ? counts.conversations : counts.rows,
                                    .batch = o->batch,
                                    .tokens = o->batch * o->seq,
                                    .step = sizes->step,
@@ -170,10 +170,10 @@ Status loader_open_conversations(const LoaderOptions *options, const Conversatio
     return loader_start(options, maker, loader);
 }
 
-Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, bool apart,
+Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, bool unpacked,
                             int64_t *tokens) {
     const LoaderOptions options = {.batch = batch, .seq = seq, .shuffle = true};
-    const Sizes sizes = {source, batch_width_step(seq), apart};
+    const Sizes sizes = {source, batch_width_step(seq), unpacked};
     Buckets *buckets = NULL;
     *tokens = 0;
     TRY(open_buckets(&options, &sizes, &buckets));

@@ -47,6 +47,7 @@ const int64_t *conversations_row(const ConversationSource *source, int64_t row, 
 CHECKED Status loader_open_conversations(const LoaderOptions *options, const ConversationSource *source,
                                          Loader **loader);
 
-/* Inputs of one epoch's batches, including padding; `apart`: computed as if each conversation were a row. */
-CHECKED Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, bool apart,
-                                    int64_t *tokens);
+/* Inputs of one epoch's batches, including padding; `unpacked`: computed as if each conversation were a
+ * row. */
+CHECKED Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq,
+                                    bool unpacked, int64_t *tokens);

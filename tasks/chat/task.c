@@ -15,7 +15,7 @@
 
 typedef struct {
     ConversationSource *conversations;
-    int64_t padded, padded_apart; // tokens of an epoch's batches; the same if each conversation were a row
+    int64_t padded, padded_unpacked; // tokens of an epoch's batches; the same if each conversation were a row
 } Source;
 
 typedef struct {
@@ -77,7 +77,7 @@ static Status make(const FeedOptions *o, const void *source, const LoaderOptions
 static Status count(const FeedOptions *o, void *source) {
     Source *s = source;
     const TrainOptions *t = o->options;
-    TRY(conversations_padded(s->conversations, t->batch, t->seq, true, &s->padded_apart));
+    TRY(conversations_padded(s->conversations, t->batch, t->seq, true, &s->padded_unpacked));
     return conversations_padded(s->conversations, t->batch, t->seq, false, &s->padded);
 }
 
@@ -87,7 +87,7 @@ static void print(const void *source, const Session *session) {
     printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out) in %" PRId64
            " rows, %.1f%% padding (%.1f%% if each were a row), %" PRId64 " tokens of answers among ",
            c.conversations, c.cut, c.left_out, c.rows, 100 - 100 * (double)c.tokens / (double)s->padded,
-           100 - 100 * (double)c.tokens / (double)s->padded_apart, c.answers);
+           100 - 100 * (double)c.tokens / (double)s->padded_unpacked, c.answers);
     feed_print_tokens(c.tokens, NULL, session->tokenizer);
 }
 

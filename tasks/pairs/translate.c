@@ -237,10 +237,10 @@ static Status step(Ctx *ctx, Translator *t) {
     TRY(upload_tokens(ctx, t, &T));
     TRY(decode(ctx, t, T, t->memory));
     int64_t width = padded_vocab(t),
-            apart = logit_rows(t, T) / t->rows; /* the last of the rows that are computed */
-    if (apart == 1) TRY(values_read(ctx, t->logits, 0, t->rows * width, t->values));
-    for (int64_t row = 0; apart > 1 && row < t->rows; row++)
-        TRY(values_read(ctx, t->logits, ((row + 1) * apart - 1) * width, width, t->values + row * width));
+            per_row = logit_rows(t, T) / t->rows; /* the last of the rows that are computed */
+    if (per_row == 1) TRY(values_read(ctx, t->logits, 0, t->rows * width, t->values));
+    for (int64_t row = 0; per_row > 1 && row < t->rows; row++)
+        TRY(values_read(ctx, t->logits, ((row + 1) * per_row - 1) * width, width, t->values + row * width));
     HOST_SCOPE(ctx, "search")
     TRY(beams_advance(t->beams, t->values, padded_vocab(t), t->next, t->parents));
     t->steps++;
