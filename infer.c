@@ -181,11 +181,10 @@ static void warn_of_weights(const Run *run, const Command *command) {
         fprintf(stderr, "%s: its head for %s is not used\n", session_model_name(&run->session),
                 run->session.config.other_head);
     if (run->session.folder || command == &benchmark || *run->options.profiling.window) return;
-    fprintf(
-        stderr,
-        "RANDOM WEIGHTS: %s is a preset and has learned nothing, so what follows means nothing; a trained "
-        "model is a folder: --model=FOLDER\n",
-        run->options.model);
+    fprintf(stderr,
+            "RANDOM WEIGHTS: %s is an untrained preset, so the output is meaningless; a trained "
+            "model is a folder: --model=FOLDER\n",
+            run->options.model);
 }
 
 static Status run_all(Run *run, int argc, char **argv) {

@@ -281,7 +281,7 @@ Status path_refuse_link(const char *path) {
     if (lstat(path, &about) != 0)
         return errno == ENOENT || errno == ENOTDIR ? OK : fail_file("examine", path);
     if (S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)) return OK;
-    return fail(ERROR_FILE, "%s is a %s, through which nothing is written; remove it", path,
+    return fail(ERROR_FILE, "%s is a %s, and the program does not write through it; remove it", path,
                 S_ISLNK(about.st_mode) ? "symbolic link" : "pipe or a device");
 }
 

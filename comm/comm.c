@@ -102,10 +102,10 @@ static Status choose_engine(const CommSetup *setup, OpenEngine *open) {
         return fail(ERROR_USAGE, "\"%s\" is not a communication engine; choose auto, mpi, nccl or peer",
                     setup->engine);
     if (*open == comm_open_mpi && !cpu)
-        return fail(ERROR_USAGE, "MPI is for ranks on the CPU; between GPUs there is nccl and peer");
+        return fail(ERROR_USAGE, "MPI is for ranks on the CPU; for GPUs choose nccl or peer");
     if (*open != comm_open_mpi && cpu)
         return fail(ERROR_USAGE, "%s is for GPUs; ranks on the CPU need mpi", setup->engine);
-    return *open ? OK : fail(ERROR_DEVICE, "this build has no CUDA, and so no %s", setup->engine);
+    return *open ? OK : fail(ERROR_DEVICE, "this build has no CUDA, which %s needs", setup->engine);
 }
 
 Status comm_open(const CommSetup *setup, Comm **comm) {
@@ -195,7 +195,7 @@ Status comm_all_gather(Comm *comm, Tensor piece, Tensor whole, Lane lane) {
 
 Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane) {
     if (root < 0 || root >= comm->size)
-        return fail(ERROR_INTERNAL, "there is no rank %d to broadcast from", root);
+        return fail(ERROR_INTERNAL, "rank %d, the root of a broadcast, does not exist", root);
     TRY(enter(comm, COLLECTIVE_BROADCAST, t, false));
     return comm->engine->broadcast(comm, root, t.data, tensor_bytes(t), lane);
 }

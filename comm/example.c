@@ -3,9 +3,8 @@
 static Status run(Ctx *ctx, ExampleCall *e) {
     (void)ctx;
     (void)e;
-    return fail(ERROR_USAGE,
-                "--op=comm: ranks exchange with each other, and ./infer is one alone; ./train --ranks=2 "
-                "--compare times it");
+    return fail(ERROR_USAGE, "--op=comm needs several ranks, but ./infer has one; ./train --gpus=2 "
+                             "--compare times it");
 }
 
 const Example comm_example = {

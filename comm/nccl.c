@@ -180,8 +180,7 @@ static Status load(Nccl *n) {
 #undef FIND
     *(void **)&n->library.GetLastError = dlsym(library, "ncclGetLastError");
     NCCL_TRY(n, GetVersion(&version));
-    if (version < VERSION_LEAST)
-        return fail(ERROR_DEVICE, "NCCL is too old: %d, and bf16 needs 2.10", version);
+    if (version < VERSION_LEAST) return fail(ERROR_DEVICE, "NCCL %d is too old: bf16 needs 2.10", version);
     snprintf(n->base.name, sizeof n->base.name, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
     return OK;
@@ -233,7 +232,7 @@ static Status start(Nccl *n, const CommSetup *setup) {
     UniqueId id = {{0}};
     setenv("NCCL_NVLS_ENABLE", "0", 0); // sums in the NVLink switch have another order
     Status status = load(n);
-    if (!status && !lanes_open) status = fail(ERROR_DEVICE, "this build has no CUDA, and so no use for NCCL");
+    if (!status && !lanes_open) status = fail(ERROR_DEVICE, "this build has no CUDA, which NCCL needs");
     if (!status) status = lanes_open(setup->device, &n->lanes);
     TRY(rendezvous_agree(r, status));
     TRY(lanes_distinct(&n->lanes, r));

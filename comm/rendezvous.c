@@ -69,7 +69,7 @@ Status rendezvous_collect(Rendezvous *r, RankPart mine, RankPart *parts) {
         RankPart *part = &parts[i + 1];
         TRY(take(l, &l->others[i], &part->bytes, sizeof part->bytes));
         if (part->bytes > RANK_PART_MOST)
-            return fail(ERROR_DEVICE, "rank %d on %s says that %zu bytes follow, over %d", i + 1,
+            return fail(ERROR_DEVICE, "rank %d on %s announces %zu bytes; at most %d are allowed", i + 1,
                         r->hosts[i + 1], part->bytes, RANK_PART_MOST);
         part->data = memory_reserve(part->bytes + 1);
         if (!part->data)

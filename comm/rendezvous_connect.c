@@ -31,8 +31,9 @@ static Status join_by(Link *l, int connection, const char *host, int port, const
     if (!wire_send(*opened, &hello, sizeof hello, soon) ||
         !wire_receive(*opened, &answer, sizeof answer, soon) ||
         memcmp(answer.magic, mine->magic, MAGIC_BYTES) != 0)
-        return fail(ERROR_DEVICE, "what listens there does not answer as a rank of this version does");
-    if (answer.token != mine->token) return fail(ERROR_DEVICE, "what answers there belongs to another run");
+        return fail(ERROR_DEVICE, "the process that listens there is not a rank of this version");
+    if (answer.token != mine->token)
+        return fail(ERROR_DEVICE, "the process that listens there belongs to another run");
     snprintf(l->base.hosts[0], RANK_HOST, "%.*s", RANK_HOST - 1, answer.host);
     l->reported = answer.verdict.code != 0;
     return l->reported ? verdict_status(answer.verdict) : OK;
@@ -75,16 +76,16 @@ typedef struct {
     int missing; // connections that have not come yet
     int foreign; // connections that were refused
     Status wrong;
-} Meeting;
+} Listener;
 
-static Status examine(const Meeting *m, const Hello *hello) {
+static Status examine(const Listener *m, const Hello *hello) {
     const Rendezvous *r = &m->link->base;
     if (hello->size != r->size)
         return fail(ERROR_USAGE, "rank %d on %s says that there are %d ranks, rank 0 on %s says %d",
                     hello->rank, hello->host, hello->size, m->mine->host, r->size);
     if (hello->rank < 1 || hello->rank >= r->size || hello->connection < 0 ||
         hello->connection >= CONNECTIONS)
-        return fail(ERROR_USAGE, "a process on %s says that it is rank %d of %d beside rank 0 on %s",
+        return fail(ERROR_USAGE, "a process on %s claims the invalid rank %d of %d; rank 0 is on %s",
                     hello->host, hello->rank, hello->size, m->mine->host);
     const int before = m->link->others[hello->rank - 1].process;
     if (before && (before != hello->process || strcmp(r->hosts[hello->rank], hello->host) != 0))
@@ -94,7 +95,7 @@ static Status examine(const Meeting *m, const Hello *hello) {
 }
 
 /* Takes over a connection of this run. */
-static void seat(Meeting *m, const Hello *hello, int connection) {
+static void seat(Listener *m, const Hello *hello, int connection) {
     Other *rank = &m->link->others[hello->rank - 1];
     int *place = &rank->connections[hello->connection];
     if (*place >= 0) close(*place); // the rank has given it up
@@ -105,7 +106,7 @@ static void seat(Meeting *m, const Hello *hello, int connection) {
 }
 
 /* Answers one connection. After an error every rank that connects is sent the error. */
-static void take_newcomer(Meeting *m, int connection) {
+static void take_newcomer(Listener *m, int connection) {
     Hello hello, answer = {.magic = MAGIC};
     const bool ours = wire_receive(connection, &hello, sizeof hello, device_clock() + HELLO_SECONDS) &&
                       memcmp(hello.magic, answer.magic, MAGIC_BYTES) == 0 && hello.token == m->mine->token;
@@ -122,7 +123,7 @@ static void take_newcomer(Meeting *m, int connection) {
         close(connection);
 }
 
-static Status missing_ranks(const Meeting *m, int port, double seconds) {
+static Status missing_ranks(const Listener *m, int port, double seconds) {
     char names[128] = "";
     size_t length = 0;
     for (const Other *o = m->link->others; o < m->link->others + m->link->count; o++)
@@ -146,7 +147,7 @@ static Status listen_somewhere(const Identity *identity, int *port, int *listene
 }
 
 Status rendezvous_host(Link *l, const Identity *identity, const Hello *mine, double seconds) {
-    Meeting m = {.link = l, .mine = mine, .missing = l->count * CONNECTIONS};
+    Listener m = {.link = l, .mine = mine, .missing = l->count * CONNECTIONS};
     int port, listener;
     double until = device_clock() + seconds;
     TRY(listen_somewhere(identity, &port, &listener));

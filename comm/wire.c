@@ -110,7 +110,7 @@ Status wire_listen(const char *host, int port, int *listener) {
         if (*listener >= 0) return OK;
         if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) break;
     }
-    return fail(ERROR_DEVICE, "port %d cannot be listened on: %s", port, strerror(errno));
+    return fail(ERROR_DEVICE, "cannot listen on port %d: %s", port, strerror(errno));
 }
 
 Status wire_connect(const char *host, int port, double until, int *connection) {

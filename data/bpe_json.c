@@ -111,7 +111,7 @@ static Status take_split(Chains *c, const json_t *object) {
     TRY(json_read_flag(object, "invert", false, c->path, &invert));
     while (behavior < BEHAVIORS && !json_is_text(name, behaviors[behavior])) behavior++;
     if (behavior == BEHAVIORS || (!regex && !text))
-        return fail(ERROR_FORMAT, "%s: a pre_tokenizer Split has no %s that is known", c->path,
+        return fail(ERROR_FORMAT, "%s: a pre_tokenizer Split has no supported %s", c->path,
                     behavior == BEHAVIORS ? "behavior" : "pattern");
     OWNED char *pattern = NULL;
     Splitter *splitter = NULL;

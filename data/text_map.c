@@ -23,7 +23,7 @@ static bool is_gzip(const FileMap *map) {
 static Status write_all(int file, const uint8_t *bytes, size_t count) {
     while (count > 0) {
         ssize_t written = write(file, bytes, count);
-        if (written <= 0) return fail(ERROR_MEMORY, "out of host memory to hold what was compressed");
+        if (written <= 0) return fail(ERROR_MEMORY, "out of host memory for the decompressed text");
         bytes += written;
         count -= (size_t)written;
     }
@@ -36,7 +36,7 @@ static Status inflate_all(const char *path, const FileMap *from, z_stream *strea
     int answer = Z_OK;
     while (answer != Z_STREAM_END || stream->avail_in > 0 || read < from->size) {
         if (answer == Z_STREAM_END && inflateReset(stream) != Z_OK)
-            return fail(ERROR_INTERNAL, "zlib cannot begin anew");
+            return fail(ERROR_INTERNAL, "zlib cannot be reset");
         if (stream->avail_in == 0) {
             int64_t left = from->size - read;
             stream->avail_in = (uInt)(left < PIECE ? left : PIECE);

@@ -86,7 +86,7 @@ static Status parse_metadata(const Safetensors *file, const char *path, Training
     *state = (TrainingState){0};
     const char *found = safetensors_note_value(file, version_key);
     if (!found || strcmp(found, version) != 0)
-        return fail(ERROR_FORMAT, "%s: format version '%.40s' is not known; version %s is", path,
+        return fail(ERROR_FORMAT, "%s: format version '%.40s' is not supported, only %s", path,
                     found ? found : "", version);
     for (int i = 0; i < MEMBERS; i++) {
         const char *text = safetensors_note_value(file, members[i].key);
@@ -134,8 +134,8 @@ static Status check_moment(ErrorCode code, const char *path, const char *name, c
     float least = *name == 'v' ? 0 : -FLT_MAX;
     for (int64_t i = 0; i < count; i++)
         if (!(values[i] >= least && values[i] <= FLT_MAX))
-            return fail(code, "%s: tensor '%s' has a value of %g, which no moment can have", path, name,
-                        (double)values[i]);
+            return fail(code, "%s: tensor '%s' has a value of %g, which is not valid for a moment", path,
+                        name, (double)values[i]);
     return OK;
 }
 
@@ -254,8 +254,8 @@ static Status load_scales(Ctx *ctx, const Safetensors *file, const char *path, c
     TRY(safetensors_read(entry, 0, count, values));
     for (int64_t i = 0; i < count; i++)
         if (!scale_valid(values[i]))
-            return fail(ERROR_FORMAT, "%s: tensor '%s' has a value of %g, which no scale can have", path,
-                        wanted.name, (double)values[i]);
+            return fail(ERROR_FORMAT, "%s: tensor '%s' has a value of %g, which is not valid for a scale",
+                        path, wanted.name, (double)values[i]);
     TRY(values_write(ctx, p->scales, 0, count, values));
     ctx->scaled = true;
     return OK;

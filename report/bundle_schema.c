@@ -311,8 +311,8 @@ static Status check_operations(const json_t *rows, size_t path) {
         const json_t *row = json_array_get(rows, i);
         const char *pass = text_of(row, "pass"), *form = text_of(row, "form");
         if (field_word(pass_word, pass) < 0 || field_word(form_word, form) < 0)
-            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: '%s' is no pass, or '%s' no form", path, i,
-                        pass, form);
+            return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: '%s' is not a pass, or '%s' not a form",
+                        path, i, pass, form);
         if (!*text_of(row, "operation"))
             return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: an operation without a name", path, i);
         if (!ordered(row))

@@ -128,7 +128,7 @@ static Status draw_to(const Measured *m, const char *name, const char *path) {
     for (int64_t i = 0; i < m->rows_count; i++)
         longest = fmax(longest, fmax(m->rows[i].naive.ms, m->rows[i].fused.ms));
     if (longest == 0 || fmax(m->naive.ms, m->fused.ms) == 0)
-        return fail(ERROR_FORMAT, "%s: nothing in it took any time", name);
+        return fail(ERROR_FORMAT, "%s: all its times are 0", name);
     TRY(text_file_open(&text));
     draw(m, longest, text.file);
     return text_file_save(&text, ".", path);

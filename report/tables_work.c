@@ -72,9 +72,8 @@ static void fill_work(const Figures *f, Table *table) {
     table_note(table, "limits measured here: %s; by the data sheet: %s", limits_text(&run->measured).text,
                limits_text(&run->sheet).text);
     if (above)
-        table_note(table,
-                   "ERROR: a row is above 100%%: its work or its time is counted wrongly, or the limits were "
-                   "measured while the machine was busy");
+        table_note(table, "ERROR: a row is above 100%%: its work or its time is wrong, or the limits were "
+                          "measured while the machine was busy");
 }
 
 Table table_work(const Figures *f) {

@@ -102,7 +102,7 @@ static Status open_part(Answers *a) {
     if (!end && (fprintf(a->part, "%s\n", a->run.text) < 0 || fflush(a->part) != 0))
         return fail_file("write", a->path);
     if (a->kept && !a->options.options->quiet)
-        fprintf(stderr, "%s holds %" PRId64 " of %" PRId64 " answers: continuing behind them\n", a->path,
+        fprintf(stderr, "%s holds %" PRId64 " of %" PRId64 " answers: continuing after these\n", a->path,
                 a->kept, a->options.total);
     return OK;
 }

@@ -97,8 +97,7 @@ static Status renew(OutputFolder *f) {
     f->removed = !latest;
     if (!latest) return output_folder_write_options(f);
     memory_free(latest);
-    return fail(ERROR_FILE, "--out=%s has become another run's during this one; nothing more is saved",
-                f->options->out);
+    return fail(ERROR_FILE, "--out=%s is now used by another run; nothing more is saved", f->options->out);
 }
 
 static Status complete_state(Trainer *t, const TrainOptions *o, TrainingState *s) {

@@ -30,7 +30,7 @@ static Status count_ranks(const TrainOptions *o, int *ranks) {
     if (o->gpus == 1) return OK;
     if (on_cpu(o))
         return fail(ERROR_USAGE,
-                    "--gpus=%" PRId64 " starts ranks on GPUs; on the CPU it is mpirun that starts "
+                    "--gpus=%" PRId64 " starts ranks on GPUs; on the CPU mpirun starts "
                     "them: mpirun -n 2 ./train --device=cpu ...",
                     o->gpus);
     if (strcmp(o->compute.device, "auto") != 0 && strcmp(o->compute.device, "cuda") != 0)

@@ -207,11 +207,11 @@ static void moments_that_cannot_be_are_refused(void **scratch) {
             spoil_value(inside(folder, "training_state.safetensors"), name, wrong[i][moment]);
         }
         expect_error(checkpoint_load_state(&model.ctx, folder, &model.parameters, &state), ERROR_FORMAT,
-                     "which no moment can have");
+                     "which is not valid for a moment");
         expect_ok(values_write(&model.ctx, model.parameters.m, 3, 1, &wrong[i][0]));
         expect_ok(values_write(&model.ctx, model.parameters.v, 3, 1, &wrong[i][1]));
         expect_error(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, &state),
-                     ERROR_NONFINITE, "which no moment can have");
+                     ERROR_NONFINITE, "which is not valid for a moment");
     }
     model_close(&model);
 }

@@ -271,7 +271,7 @@ static void test_interrupted(void **state) {
                         command);
         program_succeeds(*state, "printf half >>x.part");
         ran = program_succeeds(*state, "%s", command);
-        expect_text(ran->error, "continuing behind them");
+        expect_text(ran->error, "continuing after these");
         expect_text(ran->error, score);
         expect_same_file(*state, "x", "all");
         assert_false(path_exists(inside(*state, "x.part")));

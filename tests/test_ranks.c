@@ -233,7 +233,7 @@ static void test_wrong_starts(void **state) {
         const char *command, *part;
         ErrorCode code;
     } cases[] = {
-        {"train --gpus=2 --device=cpu", "on the CPU it is mpirun that starts them", ERROR_USAGE},
+        {"train --gpus=2 --device=cpu", "on the CPU mpirun starts them", ERROR_USAGE},
         {"train --gpus=0 --device=cuda:1", "leave out --device=cuda:1", ERROR_USAGE},
         {"env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 train", "MASTER_ADDR is not set", ERROR_USAGE},
         {"env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 train", "ranks are numbered from 0", ERROR_USAGE},

@@ -339,7 +339,7 @@ static void test_absent_ranks(void **state) {
     start.token = 7; // of another run
     ends = run_start(start);
     expect_rank(ends, 0, ERROR_DEVICE, "missing of 3 ranks: 1; refused connections: ");
-    expect_rank(ends, 1, ERROR_DEVICE, "what answers there belongs to another run");
+    expect_rank(ends, 1, ERROR_DEVICE, "the process that listens there belongs to another run");
 }
 
 static void test_rank_that_dies(void **state) {
@@ -378,7 +378,7 @@ static void test_ports(void **state) {
     ends = run_start(start);
     expect_rank(ends, 0, ERROR_DEVICE, "none of the ports ");
     expect_rank(ends, 0, ERROR_DEVICE, "Address already in use");
-    expect_rank(ends, 1, ERROR_DEVICE, "what listens there does not answer");
+    expect_rank(ends, 1, ERROR_DEVICE, "the process that listens there is not a rank of this version");
     for (int i = 0; i < RENDEZVOUS_PORTS; i++) close(taken[i]);
 }
 
@@ -442,8 +442,8 @@ static const struct {
     size_t part; // the length that rank 1 announces for its part
     const char *said;
 } lengths[] = {
-    {SIZE_MAX, "says that 18446744073709551615 bytes follow, over 1073741824"},
-    {(size_t)RANK_PART_MOST + 1, "says that 1073741825 bytes follow, over 1073741824"},
+    {SIZE_MAX, "announces 18446744073709551615 bytes; at most 1073741824 are allowed"},
+    {(size_t)RANK_PART_MOST + 1, "announces 1073741825 bytes; at most 1073741824 are allowed"},
 };
 
 typedef struct {
@@ -501,7 +501,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_starters),       cmocka_unit_test(test_wrong_starters),
         cmocka_unit_test(test_tokens),         cmocka_unit_test(test_node_lists),
-        cmocka_unit_test(test_rendezvous),        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_rendezvous),     cmocka_unit_test(test_differences),
         cmocka_unit_test(test_wrong_ranks),    cmocka_unit_test(test_absent_ranks),
         cmocka_unit_test(test_rank_that_dies), cmocka_unit_test(test_ports),
         cmocka_unit_test(test_foreigners),     cmocka_unit_test(test_other_users),

@@ -349,7 +349,7 @@ static void other_kinds_of_tokenizer(void **state) {
         {"pre_tokenizer", NULL, SEQUENCE(SPLIT("(?m:a)", "Isolated")), "the group \"(?m:\""},
         {"pre_tokenizer", NULL, SEQUENCE(SPLIT("(a", "Isolated")), "parenthesis"},
         {"pre_tokenizer", NULL, SEQUENCE(SPLIT("a*", "Isolated")), "it matches nothing at all"},
-        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("a", "Sideways")), "no behavior that is known"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("a", "Sideways")), "no supported behavior"},
         {"normalizer", NULL, "{\"type\": \"NFKC\"}", "normalizer.type \"NFKC\""},
         {"normalizer", NULL, "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": \"\"}",
          "Replace"},

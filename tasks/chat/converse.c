@@ -170,8 +170,8 @@ static Status answer(Talk *t) {
 static Status show_help(Talk *t, const char *rest) {
     (void)rest;
     fprintf(stderr,
-            "/clear         begin anew\n"
-            "/system TEXT   begin anew with this system message; without TEXT, the template's\n"
+            "/clear         start a new conversation\n"
+            "/system TEXT   start anew with this system message; without TEXT, the template's\n"
             "/save FILE     write the conversation as a line of JSON, as training reads it\n"
             "/help          these lines\n"
             "A line that ends in \\ goes on in the next. Ctrl-C ends an answer, Ctrl-D the conversation.%s\n",

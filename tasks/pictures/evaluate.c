@@ -54,7 +54,7 @@ static Status match_classes(Job *job) {
             }
     if (found == count) return OK;
     if (count > job->classes)
-        return fail(ERROR_USAGE, "--eval: %" PRId64 " classes, but the model tells %" PRId64 " apart", count,
+        return fail(ERROR_USAGE, "--eval: %" PRId64 " classes, but the model has %" PRId64, count,
                     job->classes);
     for (int64_t i = 0; i < count; i++) job->labels[i] = (int32_t)i;
     if (!job->options->quiet) tell_names(job);

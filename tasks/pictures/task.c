@@ -135,8 +135,8 @@ static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Fee
     int64_t classes = images_classes(train);
     if (classes > c->vocab)
         return fail(ERROR_USAGE,
-                    "--data has %" PRId64 " classes, but the model tells only %" PRId64
-                    " apart; --new-head adds a head for them",
+                    "--data has %" PRId64 " classes, but the model has only %" PRId64
+                    "; --new-head adds a head for them",
                     classes, c->vocab);
     if (!o->quiet) tell_names(train, &session->labels);
     const Source *val = feed->val_source;

@@ -77,7 +77,7 @@ Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int6
     TRY(load(bytes, length, name, &header, image));
     if (image->height != header.height || image->width != header.width) {
         image_free(image);
-        return fail(ERROR_FORMAT, "%s: damaged: it says two sizes", name);
+        return fail(ERROR_FORMAT, "%s: damaged: it contains two different sizes", name);
     }
     if (channels == 1) make_grey(image->pixels, header.height * header.width, (int)image->channels);
     if (channels == 3 && image->channels != 3) make_colours(image);
