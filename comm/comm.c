@@ -195,7 +195,7 @@ Status comm_all_gather(Comm *comm, Tensor piece, Tensor whole, Lane lane) {
 
 Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane) {
     if (root < 0 || root >= comm->size)
-        return fail(ERROR_INTERNAL, "rank %d, the root of a broadcast, does not exist", root);
+        return fail(ERROR_INTERNAL, "there is no rank %d to broadcast from", root);
     TRY(enter(comm, COLLECTIVE_BROADCAST, t, false));
     return comm->engine->broadcast(comm, root, t.data, tensor_bytes(t), lane);
 }
