@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
     return fuzzers[chosen].mutate ? fuzzers[chosen].mutate(data, size, most, seed)
-                                : LLVMFuzzerMutate(data, size, most);
+                                  : LLVMFuzzerMutate(data, size, most);
 }
 
 void fuzz_broken(const char *promise, const char *file, int line) {

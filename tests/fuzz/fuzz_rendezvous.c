@@ -21,7 +21,8 @@ static void read_rendezvous(const uint8_t *data, size_t size) {
     const Identity identity = {.rank = rank, .size = SIZE, .host = "there"};
     const Hello mine = {.magic = MAGIC, .token = TOKEN, .rank = rank, .size = SIZE, .host = "here"};
     wires_share(data + 1, size - 1, 0, false);
-    Status status = rank ? rendezvous_join(&l, &identity, &mine, 1) : rendezvous_host(&l, &identity, &mine, 20);
+    Status status =
+        rank ? rendezvous_join(&l, &identity, &mine, 1) : rendezvous_host(&l, &identity, &mine, 20);
     for (int i = 0; i < SIZE; i++) must(memchr(hosts[i], 0, RANK_HOST));
     for (int i = 0; !status && i < l.count * CONNECTIONS; i++)
         must(others[i / CONNECTIONS].connections[i % CONNECTIONS] >= WIRE);
