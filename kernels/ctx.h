@@ -42,6 +42,7 @@ typedef struct Ctx {
     bool training;  // the forward pass saves what the backward pass needs
     bool graphs;    // work that repeats may be captured and launched as a whole (run/replay.h)
     uint32_t fuses; // bit `Operation` set: that operation runs fused
+    bool blas_only; // CPU: fused forms multiply with OpenBLAS, as naive ones do (kernels/gemm/cpu.h)
     bool scaled;    // --fused=fp8: casts are given the scales of the step before (kernels/cast/cast.h)
     Arena arenas[ARENA_COUNT];
     int layer;           // the running block, from 0; -1 outside the blocks

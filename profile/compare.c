@@ -251,17 +251,29 @@ static void print_pair(const Comparison *c, int path, FILE *file) {
     print_pair_notes(c, path, file);
 }
 
+/* The forms may use different libraries (kernels/gemm/cpu.c), so fusion is not the only cause of the ratio. */
+static void print_products(const Comparison *c, FILE *file) {
+    const MedianInterval *forms = &c->forms, *products = &c->products;
+    if (forms->median > 0)
+        print_report(
+            "products:", 10, file,
+            "naive in OpenBLAS, fused in whichever of it and oneDNN is faster. Of the ratio naive over "
+            "fused, the fused forms give %.2f (%.2f to %.2f; both with OpenBLAS) and the products' library "
+            "%.2f (%.2f to %.2f)",
+            forms->median, forms->low, forms->high, products->median, products->low, products->high);
+    else if (strstr(c->library, "oneDNN"))
+        print_report(
+            "products:", 10, file,
+            "naive in OpenBLAS, fused in whichever of it and oneDNN is faster, so part of the ratio is the "
+            "library's; FUSEBOX_ONEDNN=none leaves oneDNN out");
+}
+
 void compare_print(const Comparison *c, FILE *file) {
     for (int path = 1; path < c->path_count; path++) {
         print_pair(c, path, file);
         fprintf(file, "%s", path + 1 < c->path_count ? "\n" : "");
     }
-    /* The forms may use different libraries (kernels/gemm/cpu.c), so fusion is not the only cause of the
-     * ratio. */
-    if (strstr(c->library, "oneDNN"))
-        print_report("", 0, file,
-                     "products: naive in OpenBLAS, fused in whichever of oneDNN and OpenBLAS is faster, so "
-                     "part of the ratio is the library's; FUSEBOX_ONEDNN=none leaves oneDNN out");
+    print_products(c, file);
     print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
     if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
 }
@@ -353,6 +365,10 @@ Status compare_write(const Comparison *c, const char *path) {
     json_member_number(&w, "ratio", fused->pairs.median);
     json_member_number(&w, "ratio_low", fused->pairs.low);
     json_member_number(&w, "ratio_high", fused->pairs.high);
+    if (c->forms.median > 0) {
+        json_member_number(&w, "forms_ratio", c->forms.median);
+        json_member_number(&w, "products_ratio", c->products.median);
+    }
     if (c->path_count > COMPARE_FP8) {
         json_member_number(&w, "fp8_ratio", fp8->pairs.median);
         json_member_number(&w, "fp8_ratio_low", fp8->pairs.low);

@@ -42,6 +42,9 @@ typedef struct {
     const char *device, *library, *dtype, *model;
     int64_t batch, seq, rounds;
     Peaks peaks;
+    /* Per round, the two factors of the fused path's ratio on a CPU: of the forms, with OpenBLAS's products in
+     * both, and of the fused path's own products over OpenBLAS's. All zero: not taken apart. */
+    MedianInterval forms, products;
     double cores_waited; // cores.h
     int path_count;      // 2, or 3 with COMPARE_FP8
     PathTimes paths[COMPARE_PATHS];

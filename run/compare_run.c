@@ -155,17 +155,34 @@ static Status warm_up(Trainer *t, const CompareOptions *o, const Snapshot *s) {
     return status;
 }
 
+/* The fused path with the naive path's products. */
+static Status blas_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
+                        StepCost *cost) {
+    t->ctx.blas_only = true;
+    Status status = timed_step(t, o, s, COMPARE_FUSED, round, cost);
+    t->ctx.blas_only = false;
+    return status;
+}
+
 static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c,
                          Turns turns[COMPARE_PATHS]) {
+    const bool libraries = strstr(c->library, "oneDNN"); // that naive and fused products may not share
+    double blas_ms[COMPARE_ROUNDS];
     for (int64_t round = 0; round < COMPARE_ROUNDS; round++) {
-        StepCost costs[COMPARE_PATHS];
+        StepCost costs[COMPARE_PATHS], blas;
         TRY(one_round(t, o, s, round, NULL, costs));
+        if (libraries) TRY(blas_step(t, o, s, round, &blas));
+        if (libraries) blas_ms[round] = blas.ms;
         for (int path = 0; path < c->path_count; path++) {
             turns[path].ms[round] = costs[path].ms;
             turns[path].reader_ms[round] = costs[path].reader_ms;
             turns[path].tokens[round] = (double)costs[path].tokens;
         }
         progress_step(o->progress, round + 1, 0);
+    }
+    if (libraries) {
+        c->forms = pairs_ratio(turns[COMPARE_NAIVE].ms, blas_ms, COMPARE_ROUNDS);
+        c->products = pairs_ratio(blas_ms, turns[COMPARE_FUSED].ms, COMPARE_ROUNDS);
     }
     for (int path = 0; path < c->path_count; path++) {
         double sorted[COMPARE_ROUNDS];

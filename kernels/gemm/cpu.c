@@ -18,6 +18,8 @@ Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmF
 }
 
 Status gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan **plan) {
+    *plan = NULL;
+    if (ctx->blas_only) return OK;
     TRY(cpu_plan(ctx, g, finish, plan));
     if (*plan && (*plan)->library == PLAN_OPENBLAS) *plan = NULL;
     return OK;
