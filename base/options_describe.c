@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEFAULT_TEXT = 64, DOC_TEXT = 240, NAME_TEXT = 120, DOC_COLUMN = 29, USAGE_COLUMN = 12, COLUMNS = 79 };
+enum { DEFAULT_TEXT = 64, NAME_TEXT = 120, DOC_COLUMN = 29, USAGE_COLUMN = 12, COLUMNS = 79 };
 
 static const char *argument_of(const Option *option) {
     if (option->kind == OPTION_FLAG) return NULL;
@@ -33,6 +33,15 @@ static int put_word(const char *word, int length, int indent, int column, FILE *
     return column + blanks + length;
 }
 
+static int put_words(const char *words, int column, FILE *file) {
+    for (const char *word = words; *word;) {
+        int length = (int)strcspn(word, " ");
+        column = put_word(word, length, DOC_COLUMN, column, file);
+        word += length + (word[length] == ' ');
+    }
+    return column;
+}
+
 /* "--name=VALUE", or "--name[=VALUE]" if the value is optional. */
 static int name_text(const Option *option, char text[NAME_TEXT]) {
     const char *argument = argument_of(option);
@@ -42,9 +51,9 @@ static int name_text(const Option *option, char text[NAME_TEXT]) {
 
 static void print_option(const OptionSet *set, int index, FILE *file) {
     const Option *option = &set->table[index];
-    char name[NAME_TEXT], words[DOC_TEXT], value[DEFAULT_TEXT];
+    char name[NAME_TEXT], value[DEFAULT_TEXT], bracket[2 * DEFAULT_TEXT] = "";
     const char *shown = default_of(set, index, value);
-    snprintf(words, sizeof words, *shown ? "%s [%s]" : "%s", option->doc, shown);
+    if (*shown) snprintf(bracket, sizeof bracket, "[%s]", shown);
     char letter[] = {' ', ' ', '-', option->letter, ',', ' ', 0};
     int column = (int)sizeof letter - 1 + name_text(option, name);
     fprintf(file, "%s%s", option->letter ? letter : "      ", name);
@@ -52,11 +61,8 @@ static void print_option(const OptionSet *set, int index, FILE *file) {
         fputc('\n', file);
         column = 0;
     }
-    for (const char *word = words; *word;) {
-        int length = (int)strcspn(word, " ");
-        column = put_word(word, length, DOC_COLUMN, column, file);
-        word += length + (word[length] == ' ');
-    }
+    column = put_words(option->doc, column, file);
+    put_words(bracket, column, file);
     fputc('\n', file);
 }
 

@@ -12,7 +12,7 @@ const char fused_doc[] =
 #define OPERATION(name, NAME, CATEGORY) " " #name
 #include "kernels/ops.def"
 #undef OPERATION
-    "; also fp8 (products in 8 bits), which 1 does not include";
+    "; also fp8 (8-bit products), which 1 does not include";
 
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options) {
     if (options->dtype == DTYPE_FP64 && !options_given(set, "fused")) options->fused = "0";

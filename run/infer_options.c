@@ -20,7 +20,7 @@ static const Option first[] = {
      .doc = "random seed; random draws one and prints it"},
     COMPUTE_ROWS,
     {CHOICE("weights", "float|int8|int4", weights),
-     .doc = "of the blocks' matrices; with int4 the head has int8: fewer bytes to read, less exact"},
+     .doc = "dtype of the blocks' matrices; with int4 the head has int8: faster, less accurate"},
 
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
@@ -35,8 +35,8 @@ static const Option first[] = {
     {FLAG("compare", compare), .doc = "measure naive and fused"},
     {TEXT("json", "FILE", json), .written = true, .doc = "write the results as JSON too"},
     {TEXT("op", "NAME", op), .doc = "run one operation by itself; --op=help lists them"},
-    {CHOICE("pass", "forward|backward", pass), .doc = "of --op; the optimizer's has its own"},
-    {COUNT("width", 0, SIZE_MOST, width), .doc = "of --op's rows", .default_text = "the model's"},
+    {CHOICE("pass", "forward|backward", pass), .doc = "the pass of --op"},
+    {COUNT("width", 0, SIZE_MOST, width), .doc = "row width of --op", .default_text = "the model's"},
     PROFILING_ROWS,
 };
 

@@ -22,7 +22,7 @@ static const Option table[] = {
     MODEL_ROW,
     {COUNT("layers", 0, 10000, sizes.layers), .doc = "blocks", .default_text = "the model's",
      .travels = true},
-    {COUNT("encoder-layers", 0, 10000, sizes.encoder_layers), .doc = "of an encoder-decoder",
+    {COUNT("encoder-layers", 0, 10000, sizes.encoder_layers), .doc = "blocks of an encoder",
      .default_text = "--layers, or the model's", .travels = true},
     {COUNT("heads", 0, 65536, sizes.heads), .doc = "attention heads", .default_text = "the model's",
      .travels = true},

@@ -240,6 +240,7 @@ static void test_help(void **state) {
         assert_null(status);
         assert_true(done);
         options_close(&set);
+        assert_non_null(strstr(text, "include [1]")); // the end of the longest description, --fused's
         int lines = 0;
         for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
             size_t length = strlen(line);

@@ -21,7 +21,7 @@
 enum { LIMITS_MOST = 32, EXIT_EXCEEDED = 8 };
 
 static const char *const usage[] = {"diff BEFORE.json AFTER.json [--fail-if LIMIT]...",
-                                    "diff A1.json A2.json... vs B1.json B2.json... [--fail-if LIMIT]...",
+                                    "diff A1.json A2.json... vs B1.json... [--fail-if LIMIT]...",
                                     "check FILE.json...",
                                     "page FILE.json PAGE.html",
                                     "trace FILE.json TRACE.json [naive|fused]",

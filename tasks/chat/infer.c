@@ -5,7 +5,7 @@
 #define AT(member) .field = offsetof(ChatInfer, member)
 
 static const Option rows[] = {
-    HEADING("Conversation, with a model that is made for it"),
+    HEADING("Conversation, with a chat model"),
     {FLAG("chat", chat), .doc = "answer message by message; from a pipe, each line is a message"},
     {TEXT("system", "TEXT", system), .doc = "system message", .default_text = "the template's"},
     {TEXT("template", "NAME", template), .doc = "chatml, llama3, zephyr or mistral",

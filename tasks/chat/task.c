@@ -25,7 +25,7 @@ typedef struct {
 #define AT(member) .field = offsetof(ChatTrain, member)
 
 static const Option train_rows[] = {
-    HEADING("Conversations, for a model that is made for them"),
+    HEADING("Conversations, with a chat model"),
     {TEXT("template", "NAME", template), .doc = "chatml, llama3, zephyr or mistral",
      .default_text = "the model's", .travels = true},
 };

@@ -20,7 +20,7 @@ typedef struct {
 #define AT(member) .field = offsetof(TextTrain, member)
 
 static const Option rows[] = {
-    HEADING("Samples, of a model that continues texts"),
+    HEADING("Samples of text models"),
     {COUNT("sample-every", 0, STEPS_MOST, every), .doc = "steps between samples; 0 for none",
      .travels = true},
     {COUNT("sample-tokens", 1, SIZE_MOST, tokens), .doc = "tokens in a sample", .travels = true},
