@@ -120,5 +120,5 @@ void plan_print(const Ctx *ctx, int largest, FILE *file) {
                 mebibytes(arena->peak));
         if (largest > 0) print_largest(arena, largest, file);
     }
-    fprintf(file, "  %-33s %12.2f MiB\n", "in all", mebibytes(plan_bytes(ctx)));
+    fprintf(file, "  %-33s %12.2f MiB\n", "total", mebibytes(plan_bytes(ctx)));
 }
