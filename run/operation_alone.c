@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "base/nearest.h"
+#include "base/wrap.h"
 #include "kernels/example.h"
 #include "profile/compare.h"
 #include "run/plan.h"
@@ -239,10 +240,11 @@ static void print(const Alone *a, const Session *s, FILE *file) {
     const FormTimes *naive = &times[FORM_NAIVE], *fused = &times[FORM_FUSED];
     fprintf(file, "%s %s alone: %s\n", operation_name(a->operation), pass_name(a->pass),
             examples[a->operation]->what);
-    fprintf(file, "batch %" PRId64 ", seq %" PRId64 ", width %" PRId64 ", %s, on %s with %s\n", e->batch,
-            e->seq, e->width, session_dtype_name(s), s->device->name, s->device->library);
-    fprintf(file, "needs %.3f MFLOP and at least %.3f MB; limits measured here: %s\n\n",
-            1e-6 * fused->work.flops, 1e-6 * fused->work.bytes, limits_text(&a->peaks).text);
+    print_report("", 0, file, "batch %" PRId64 ", seq %" PRId64 ", width %" PRId64 ", %s, on %s with %s",
+                 e->batch, e->seq, e->width, session_dtype_name(s), s->device->name, s->device->library);
+    print_report("", 0, file, "needs %.3f MFLOP and at least %.3f MB; limits measured here: %s",
+                 1e-6 * fused->work.flops, 1e-6 * fused->work.bytes, limits_text(&a->peaks).text);
+    fputc('\n', file);
     fprintf(file, "%-34s %12s  %-22s %8s %10s %10s %8s\n", "", "median ms", "95% interval", "calls",
             "GFLOP/s", "GB/s", "of limit");
     for (int form = a->first; form < FORM_COUNT; form++) print_form(a, form, &times[form], file);
@@ -254,9 +256,10 @@ static void print(const Alone *a, const Session *s, FILE *file) {
         if (!isnan(a->difference))
             fprintf(file, "largest difference of an output: %.1e of it\n", a->difference);
     }
-    fprintf(file, "calls: kernels and library calls. Primitives were timed in rounds of their own. Tensors "
-                  "stay where the "
-                  "round before left them: small ones in a cache.\n");
+    print_report(
+        "calls:", 7, file,
+        "kernels and library calls. Primitives were timed in separate rounds. Tensors keep their addresses, "
+        "so small ones are in a cache.");
     if (a->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(a->cores_waited).text);
     for (int form = 0; form < FORM_COUNT; form++) memory_free(times[form].ms);
 }

@@ -36,6 +36,7 @@ static void test_reports(void **state) {
         MEASURE "--batch-sizes=1 --compare --repeats=2",
         MEASURE "--batch-sizes=1,2 --profile=0,0,0,2,1 --profile-out=swept",
         MEASURE "--batch-sizes=1 --profile=0,0,0,2,1 --report=tables",
+        "infer --op=norm --compare --device=cpu --peaks=1 --batch=2 --seq=16 --width=32",
         "profile tables profiled/profiling_stats.json",
         "profile questions profiled/profiling_stats.json",
         "profile diff profiled/profiling_stats.json profiled/profiling_stats.json",
