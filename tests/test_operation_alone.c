@@ -85,7 +85,7 @@ static void test_refusals(void **state) {
     program_refuses(*state, ERROR_USAGE, "did you mean 'norm'?", "infer --op=nrom");
     program_refuses(*state, ERROR_USAGE, "cast has no backward pass",
                     "infer --op=cast --pass=backward --peaks=0");
-    program_refuses(*state, ERROR_USAGE, "--ranks=2", "infer --op=comm --peaks=0 --device=cpu");
+    program_refuses(*state, ERROR_USAGE, "--gpus=2", "infer --op=comm --peaks=0 --device=cpu");
     program_refuses(*state, ERROR_USAGE, "heads of 32 columns", "infer --op=norm --width=100");
     program_refuses(*state, ERROR_USAGE, "more than any memory",
                     "infer --op=norm --batch=1048576 --seq=16777216");
