@@ -84,8 +84,8 @@ __device__ static inline T from_total(typename Total<T>::type x) {
         return x;
 }
 
-/* One block: leaves this rank's values where the others read them, and reads theirs. What a rank reads
- * here is written anew in the turn after the next, to which it must have come. */
+/* One block: leaves this rank's values where the others read them, and reads theirs. The buffer that a rank
+ * reads is overwritten two turns later, in which that rank must have taken part. */
 /* Anatomy. Parallel: over elements. Launch: one block of 1024. Holds: 32 to 38 registers, no shared memory.
  * Occupancy: one block: its latency counts. Reads: one element per thread, coalesced, of every rank's memory.
  * Syncs: two barriers of the block, and flags between the ranks. Fusion: nothing: exchange and sum are one

@@ -47,7 +47,7 @@ static Status join_at(Link *l, const Identity *identity, int port, const Hello *
     return status;
 }
 
-/* Tries the ports in turn, again and again. Of several errors, reports the first port's. */
+/* Tries the ports in turn, repeatedly. Reports the first port's error. */
 Status rendezvous_join(Link *l, const Identity *identity, const Hello *mine, double seconds) {
     const double until = device_clock() + seconds;
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};

@@ -119,8 +119,8 @@ int64_t alphabet_read(const char *text, uint8_t *bytes);
 
 /* ---- bpe_split.c: patterns ---- */
 
-/* What a match becomes: a piece of its own, nothing, one piece with adjacent matches, or part of the previous
- * or next piece. */
+/* The treatment of a match: a piece of its own, nothing, one piece with adjacent matches, or part of the
+ * previous or next piece. */
 typedef enum {
     SPLIT_ISOLATED,
     SPLIT_REMOVED,

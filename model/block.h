@@ -114,8 +114,9 @@ typedef struct {
     bool memory_written; // a layer above has written it, so this one adds to it
 } BlockGradient;
 
-/* What block `layer` of the stack recomputes. The blocks that recompute more lie above the others, because a
- * block that runs again needs the pending addition below, which kernels/residual keeps from there on. */
+/* The activations that block `layer` of the stack recomputes. The blocks that recompute more lie above the
+ * others, because a block that runs again needs the pending addition below, which kernels/residual keeps from
+ * there on. */
 static inline Recompute block_recompute(const BlockPass *pass, int64_t layer) {
     return pass->recompute && layer < pass->spared ? pass->recompute - 1 : pass->recompute;
 }

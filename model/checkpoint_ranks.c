@@ -31,7 +31,7 @@ static void share_out(RankFile *f, const char *writes, int size, const Safetenso
         }
 }
 
-/* Where rank 0's writer has opened the file; collective. */
+/* Collective: the path under which rank 0's writer has opened the file. */
 static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char path[PATH_MAX], int64_t *base) {
     typedef struct {
         char path[PATH_MAX];

@@ -37,7 +37,7 @@ static Status fail_value(const File *file, const char *key, const char *expected
 
 /* ---- a key ---- */
 
-/* What is wrong with a value that is none of the names: only "a", "b" and "c" are supported. */
+/* The error for a value that is not one of the names: only "a", "b" and "c" are supported. */
 static Status fail_name(const File *file, const char *key, const char *const names[], int count) {
     char text[300];
     int length = snprintf(text, sizeof text, "only ");

@@ -28,7 +28,7 @@ static void object_free(Object *o) {
     memory_free(o->members);
 }
 
-/* Where the member's value is written to. */
+/* Adds a member and returns the writer for its value. */
 static JsonWriter *add(Object *o, const char *key) {
     o->members = memory_grow(o->members, &o->room, o->count + 1, sizeof *o->members);
     o->members[o->count] = (Member){.key = memory_text(key)};

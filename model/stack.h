@@ -21,7 +21,7 @@ typedef struct {
     const Parameters *all; // the parameters that the stack's are part of
     Tensor positions;      // (context, C): a fixed table; empty with learned or rotary positions
 
-    /* Of the last forward pass. */
+    /* Results of the last forward pass. */
     EmbedForward embed;
     PatchForward patch; // the same for pictures
     NormForward embedding_norm;

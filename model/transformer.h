@@ -23,7 +23,7 @@ typedef struct {
     Tensor
         map; // (B, heads, T), or empty: receives the class token's attention in the last layer, in inference
 
-    /* Of the last forward pass. */
+    /* Results of the last forward pass. */
     Stack stack, encoder; // encoder: only if config.encoder_layers is not 0
     Tensor memory;        // (B, S, C): the encoder's output
     Tensor hidden;        // (B, T, C): the head's input; (B, 1, C) for a class token alone

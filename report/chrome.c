@@ -212,7 +212,7 @@ static void end_counter(JsonWriter *w) {
     json_write_close(w, '}');
 }
 
-/* Writes all classes at each change; viewers stack them. Of simultaneous changes only the last is written. */
+/* Writes all classes at each change; viewers stack them. Only the last of simultaneous changes is written. */
 static void write_memory(JsonWriter *w, const Trace *t) {
     int64_t bytes[MEMORY_CLASS_COUNT] = {0};
     for (int64_t i = 0; i < t->memory_count; i++) {

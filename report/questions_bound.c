@@ -210,7 +210,7 @@ static Evidence weigh(const ProfilePath *path) {
     return e;
 }
 
-/* What to try if the device is busy, bound by memory or arithmetic. Only remedies that can help on this
+/* Remedies for a device that is busy, bound by memory or arithmetic; only those that can help on this
  * machine. */
 static const char *remedy(const ProfilePath *path, const Evidence *e) {
     const TraceRun *run = &path->trace->run;

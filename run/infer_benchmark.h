@@ -13,7 +13,7 @@ typedef struct {
     double cores_waited; // see cores.h
     Work work;
     TimedOperations operations;
-    /* Of "fused": the time of "naive" over its own, and the differences between their outputs. */
+    /* For "fused": the ratio of naive to fused time, and the differences between their outputs. */
     MedianInterval pairs;
     Difference *differences;
     int difference_count;

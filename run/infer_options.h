@@ -19,8 +19,8 @@ typedef struct {
     int64_t repeats, warmup_runs;     // timed runs, and untimed runs before them
     bool compare;                     // naive and fused
     const char *op;                   // an operation that is run by itself
-    Pass pass;                        // of it: forward or backward
-    int64_t width;                    // of its rows; 0: the model's
+    Pass pass;                        // the pass of --op: forward or backward
+    int64_t width;                    // row width of --op; 0: the model's
     const char *json;                 // file for the profile
     ProfilingOptions profiling;       // additional traced runs
     const char *output;               // file for answers; "": standard output

@@ -214,7 +214,7 @@ static void report_has_the_anatomy(void **state) {
     sample_close(&s);
 }
 
-/* Of several kernels with one name, those closest to the kernel's operation are listed; a name without
+/* If several kernels have one name, those closest to the kernel's operation are listed; a name without
  * parameters is a primitive, not a kernel. */
 static void finds_the_anatomy(void **state) {
     (void)state;
@@ -671,7 +671,7 @@ static bool steady(const double *values, int64_t count) {
     return series_steady(&(Series){.values = (double *)(uintptr_t)values, .count = count}, 0.01);
 }
 
-/* Of ten values the last two are compared with the two before. */
+/* With ten values, the last two are compared with the two before them. */
 static void drifts_end(void **state) {
     (void)state;
     const double drifting[] = {1, 1, 1, 1, 1, 1, 2, 2, 2.1, 2.1},

@@ -39,7 +39,7 @@ static inline Units make_units(const Problem &p, int queries, int blocks) {
 }
 
 /* Unit `number`: keys [first, first + KEYS) of a key/value head, against the tiles of queries [first_tile,
- * end_tile) of every head of its group. Of the head's tiles of keys, the first `falling` are drawn in
+ * end_tile) of every head of its group. The first `falling` of the head's tiles of keys are drawn in
  * descending order, the others after them in ascending order. */
 template <class F>
 struct Unit {

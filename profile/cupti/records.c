@@ -132,7 +132,7 @@ static void add_record(Opened *c, const CUpti_Activity *record) {
 
 /* ---- joining ---- */
 
-/* What is known of each correlation id, from the smallest on. */
+/* Data of each correlation id, from the smallest on. */
 typedef struct {
     int64_t mark;
     bool runtime; // a runtime call has this id

@@ -98,8 +98,8 @@ static Status encode(Ctx *ctx, Translator *t, int64_t S, Tensor *memory) {
     return OK;
 }
 
-/* Computes the logits after tokens (rows, T), which are in t->tokens. Of several positions only the last is
- * computed, except with DECODING_ALL. */
+/* Computes the logits after tokens (rows, T), which are in t->tokens. Only the last position is computed,
+ * except with DECODING_ALL. */
 static Status decode(Ctx *ctx, Translator *t, int64_t T, Tensor memory) {
     int64_t C = t->model->config.width;
     Arena *saved = &ctx->arenas[ARENA_SAVED];

@@ -1,5 +1,5 @@
 /* Fuzzes a run's folder from an input of scratch_unpack: the newest complete checkpoint, its configuration,
- * its weights and its training state. What loads is saved and loaded again, bit for bit. */
+ * its weights and its training state. A checkpoint that loads is saved and loaded again, bit for bit. */
 #include "base/memory.h"
 #include "model/checkpoint_internal.h"
 #include "model/config.h"
@@ -54,7 +54,7 @@ static void expect_newest(const char *run, const char *folder) {
     memory_free(whole);
 }
 
-/* What was loaded must survive saving; and an older checkpoint makes way for a newer one. */
+/* A loaded checkpoint must survive saving, and a newer checkpoint replaces an older one. */
 static void save_and_load(Model *m, const Config *config, const TrainingState *state) {
     static const char run[] = SCRATCH "/run", first[] = SCRATCH "/run/step-00000007",
                       second[] = SCRATCH "/run/step-00000008";

@@ -74,7 +74,7 @@ CHECKED Status jinja_error(const JinjaRun *run, const char *format, ...)
 /* Counts steps, and fails if too many were made or too much memory was used. */
 CHECKED Status jinja_step(JinjaRun *run, int64_t steps);
 
-/* What ends a list of statements early. */
+/* Reasons to end a list of statements early. */
 typedef enum { CONTROL_NONE, CONTROL_BREAK, CONTROL_CONTINUE } JinjaControl;
 CHECKED Status jinja_execute(JinjaRun *run, JinjaScope *scope, const JinjaNode *list, JinjaControl *control);
 CHECKED Status jinja_evaluate(JinjaRun *run, JinjaScope *scope, const JinjaNode *node, JinjaValue *value);

@@ -42,7 +42,7 @@ int64_t images_classes(const ImageSource *source);
 const char *images_class_name(const ImageSource *source, int64_t label);
 int32_t images_label(const ImageSource *source, int64_t index);
 
-/* Of every picture; 0 if they differ, as in a folder. */
+/* The size of every picture; 0 if they differ, as in a folder. */
 int64_t images_height(const ImageSource *source);
 int64_t images_width(const ImageSource *source);
 int64_t images_channels(const ImageSource *source);
