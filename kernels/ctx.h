@@ -58,7 +58,7 @@ typedef struct Ctx {
     /* Returns whether the weight gradients of a linear layer (a LinearBackward) are computed later in the
      * pass, by the callee. NULL: they are computed at once. */
     bool (*puts_off)(struct Ctx *ctx, const void *linear);
-    void *putter;   // the first argument of puts_off
+    void *putter;   // the state of puts_off
     bool backward;  // the backward pass is running
     double padding; // share of the batch's positions that are padding
     int64_t step;   // for messages
