@@ -44,7 +44,7 @@ def tell_to_end(case):
 # ---- outputs ----
 
 def redirect(case):
-    """Through a shell; what is printed is lost, and nothing else."""
+    """Through a shell; only the printed output is lost."""
     scenario, to = case
     folder = scenario.folder()
     program, *arguments = scenario.command.split()
@@ -108,7 +108,7 @@ def shorten(rig, case, uses):
 
 
 def remove(case):
-    """R is removed, or moved away, during the run: what is saved then goes into a new one."""
+    """R is removed, or moved away, during the run: later checkpoints go into a new one."""
     run, at, how = case
     folder = run.folder()
     out, aside = os.path.join(folder, "R"), os.path.join(folder, "aside")
@@ -148,7 +148,7 @@ def meet(case):
 # ---- addresses ----
 
 def most_addresses(rig, command):
-    """Bytes that a run takes, going by one that is stopped after its second step."""
+    """Bytes of address space that a run takes, measured on one that is stopped after its second step."""
     folder = rig.folder()
     out = os.path.join(folder, "R")
     process = rig.start(command + " --steps=1000000 --save-every=2 --out=R", folder, environment=ONEDNN)

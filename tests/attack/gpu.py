@@ -42,7 +42,7 @@ class Training(Run):
 
 
 class Answer:
-    """What infer answers."""
+    """The output of infer."""
 
     def __init__(self, rig, name, command):
         self.rig, self.name, self.command = rig, name, command

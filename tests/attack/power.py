@@ -1,8 +1,7 @@
-"""power: what a disk may hold after a loss of power, from the record of a run's writes and flushes. Of a file's bytes
-only what was flushed is sure, of a folder's entries what was before the folder was flushed; of everything else any part
-may be there: bytes torn or zero, sectors each for itself, entries each for itself, but a rename as a whole. A checkpoint
-is to stay from the moment on at which the run says in its log that it is saved: what has to be flushed for that is the
-run's own affair."""
+"""power: the possible contents of a disk after a loss of power, from the record of a run's writes and flushes. Only flushed
+bytes of a file, and entries made before their folder was flushed, are certain; any part of the rest may exist: torn or zero
+bytes, single sectors, single entries, but a rename is atomic. A checkpoint must survive from the moment at which the run's
+log says that it is saved; the run decides what to flush for that."""
 
 import os
 import re

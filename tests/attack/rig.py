@@ -1,5 +1,4 @@
-"""rig: how a program is run under attack, what an orderly end is, what is attacked, and how the cases of all kinds are
-shared out among processes."""
+"""rig: runs a program under attack, defines an orderly end and the scenarios, and divides the cases among processes."""
 
 import multiprocessing
 import os
@@ -34,7 +33,7 @@ class Ran:
 
 @dataclass
 class Kind:
-    """Cases of one kind: `attempt` returns what is wrong with one, or None."""
+    """Cases of one kind: `attempt` returns the fault of a case, or None."""
     name: str
     attempt: object
     cases: list
@@ -149,7 +148,7 @@ class Rig:
 
 
 def orderly(ran, program, codes):
-    """What is wrong with an end that should have one of these codes, and, but for 0, one line that says why."""
+    """The fault of an end that should have one of these codes and, except for 0, one line with the reason."""
     said = ran.err.strip().split("\n")
     if ran.code is None:
         return "hangs"
@@ -167,7 +166,7 @@ def orderly(ran, program, codes):
     return None
 
 
-# ---- what is attacked ----
+# ---- scenarios ----
 
 COMMON = "--device=cpu --threads=1 --peaks=0 --lr=1e-2 --schedule=constant --warmup=0 -q"
 SMALL = "--layers=1 --width=16 --heads=2 --batch=2"
@@ -230,7 +229,7 @@ def steps(out):
 
 
 def flawed_steps(out, reference, least=0):
-    """What is wrong with them: each must be the reference's, byte by byte, and the newest at least `least`."""
+    """Their fault, if any: each must equal the reference's, byte by byte, and the newest must be at least `least`."""
     there = steps(out)
     for step, files in there.items():
         if files != reference.get(step):
@@ -241,11 +240,11 @@ def flawed_steps(out, reference, least=0):
     return None
 
 
-# ---- sharing out ----
+# ---- dividing the cases ----
 
 
 def share(kind, every):
-    """The first of every so many cases, in order of their numbers: the same each time."""
+    """One case in every so many, in order of their numbers: the same ones each time."""
     if kind.numbered:
         return [case for case in kind.cases if (case[-1] - 1) % every == 0]
     return kind.cases[::every]
@@ -256,7 +255,7 @@ def attack(kinds, jobs, end, report):
     more or the time is over. Reports each kind. In processes, since a Python's threads take turns."""
     order = [(k, i) for k, kind in enumerate(kinds) for i in range(len(kind.cases))]
     order.sort(key=lambda at: at[1] / len(kinds[at[0]].cases))
-    processes = multiprocessing.get_context("fork")  # which need not be told what is attacked
+    processes = multiprocessing.get_context("fork")  # forked processes already have the scenarios
     turn, readers = processes.Value("q", 0), {}
     for _ in range(jobs):
         reader, writer = processes.Pipe(duplex=False)

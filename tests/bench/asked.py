@@ -1,4 +1,4 @@
-"""A script of tests/peers/ as a process that stays and is asked: tests/peers/worker.py says how they speak."""
+"""A script of tests/peers/ as a persistent process that answers requests; tests/peers/worker.py defines the protocol."""
 import json
 import queue
 import subprocess
@@ -13,7 +13,7 @@ def last_line(text):
 
 
 class Failed(Exception):
-    """What could not be timed, and why."""
+    """The reason why something could not be timed."""
 
 
 class Worker:
@@ -42,7 +42,7 @@ class Worker:
                 return json.loads(line)
 
     def wait(self, seconds):
-        """What it says of itself when it is ready."""
+        """Its description of itself once it is ready."""
         facts = self.answer(seconds)
         self.ready = True
         return facts

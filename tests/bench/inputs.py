@@ -1,4 +1,4 @@
-"""The synthetic data that rows are run on, each kind made once in the folder of the run."""
+"""Synthetic data for rows; each kind is made once in the run's folder."""
 
 import array
 import itertools
@@ -23,7 +23,7 @@ class Inputs:
         self.folder = folder
 
     def place(self, name):
-        """Where something is, and whether it is there."""
+        """The path of an input, and whether it exists."""
         path = os.path.join(self.folder, name)
         return path, os.path.exists(path)
 

@@ -11,8 +11,8 @@ READY_SECONDS, SECONDS = 400, 300
 
 
 class PyTorch:
-    """The scripts' processes. What takes long is their start, so all are started together, before anything is timed.
-    Without PyTorch every answer is empty, and so is that of a script that failed."""
+    """The scripts' processes. They start slowly, so all are started together before anything is timed. The answer is empty
+    without PyTorch, or if a script failed."""
 
     def __init__(self, python, gpu, environment):
         self.python, self.gpu, self.version, self.workers = python, gpu, "", {}
@@ -43,7 +43,7 @@ class PyTorch:
             print(f"{time.monotonic() - start:6.1f} s  PyTorch, {len(self.workers)} processes ready", flush=True)
 
     def ask(self, name, count):
-        """What a script answers, once: it has ended then, and its memory is free."""
+        """The single answer of a script, which then has ended and released its memory."""
         if name not in self.workers:
             return {}
         start = time.monotonic()

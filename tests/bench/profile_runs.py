@@ -1,4 +1,4 @@
-"""What taking the published profiles again needs: running the programs, reading their bundles, writing a section."""
+"""Functions for recording the published profiles: running the programs, reading their bundles, writing a section."""
 import json
 import os
 import re
@@ -18,12 +18,12 @@ CPU_SIZES = SimpleNamespace(source=21, target=14, sentence=24, tokens=31, batche
 
 
 def shown(command):
-    """A command as the page shows it: without what only this script needs."""
+    """A command as shown on the page, without options that only this script needs."""
     return re.sub(r" (--profile-out=\S+|--peaks=0|-q)(?= |$)", "", command)
 
 
 class Machine:
-    """Runs the programs in a folder of its own, and keeps what they said."""
+    """Runs the programs in a separate folder, and keeps their output."""
 
     def __init__(self, args, folder):
         self.build = os.path.abspath(args.build)

@@ -181,8 +181,8 @@ STEPS = [  # of the ladder: its name, --decoding, further options
 
 
 def ladder(machine, page, base, figures, first):
-    """Step by step from the textbook's decoding, whose time and launches a token are `first` where they are known, to
-    the quickest. A prediction takes what waits longer: the products' FLOP or the launches."""
+    """Step by step from textbook decoding, whose time and launches per token are `first` if known, to the fastest. A
+    prediction is the maximum of the products' time and the launches' time."""
     N = machine.sizes.tokens
     width, hidden, vocab = (512, 2048, 30000) if machine.gpu else (8, 32, 300)
     rows, times, bounds, each, launches = [], [], [], [], 0

@@ -1,4 +1,4 @@
-"""The rows of `make bench`: what is run, against what, and what is asked for; how results are judged and
+"""The rows of `make bench`: commands, peers and targets; how results are judged and
 printed.
 
 A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says
@@ -23,7 +23,7 @@ NAIVE, TWO_PATHS = ["naive"], ["compiled", "naive"]
 
 
 def row(name, group, what, work, peers, target, **values):
-    """One row; `target` None asks for nothing."""
+    """One row; `target` None: no target."""
     standard = {"dtype": "bf16", "seq": 1024, "steps": 20, "sizes": LAYERS.get(values.get("model"), {})}
     own = {"name": name, "group": group, "what": what, "work": work, "peers": peers, "target": target}
     return {**standard, **own, **values}
@@ -259,12 +259,12 @@ def ratio_of(line, statistic):
 
 
 def tokens_of(spec):
-    """Of what one sample times: a whole step, or a token."""
+    """The least time of one sample, a whole step or a token."""
     return spec["batch"] * spec["seq"] * spec.get("accum", 1) if spec["work"] == "train" else spec["batch"]
 
 
 def judge(spec, line, limit):
-    """Adds target and verdict; verdict is None where there is nothing to compare with."""
+    """Adds target and verdict; the verdict is None without a peer."""
     if "least_share" in spec and limit:  # a token reads every weight once, two bytes each
         spec = {**spec, "least": spec["least_share"] * limit[1] / (2 * spec["parameters"])}
     if "least" in spec:
@@ -283,7 +283,7 @@ def judge_gain(spec, line, before):
 
 
 def turn_ratios(ours, peers):
-    """Of each turn the fastest peer's median over ours."""
+    """For each turn, the fastest peer's median divided by ours."""
     return [min(of_peers) / mine for mine, *of_peers in zip(ours, *peers)] if peers else []
 
 

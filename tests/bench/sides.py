@@ -18,7 +18,7 @@ READY_SECONDS, TURN_SECONDS = 400, 300
 
 
 class Bench:
-    """What the rows of one run share: options, the synthetic data, what was learnt of the machine."""
+    """State shared by the rows of a run: options, synthetic data, the machine's limits."""
 
     def __init__(self, options, folder, gpu):
         self.build, self.before = options.build, options.before
@@ -53,7 +53,7 @@ class Bench:
         return [] if self.gpu else ["--device=cpu"]
 
     def measure_limits(self, dtype):
-        """What the machine can do at most, before anything else warms it up."""
+        """The machine's limits, measured before anything else warms it up."""
         if dtype in self.limits:
             return
         path = os.path.join(self.folder, "limits.json")
@@ -72,7 +72,7 @@ class Bench:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
         self.facts["library"] = report["library"]
-        if report["peak_flops"] > 0:  # else others had the cores while they were to be measured
+        if report["peak_flops"] > 0:  # otherwise other programs used the cores during the measurement
             self.limits[dtype] = (report["peak_flops"], report["peak_bandwidth"])
 
 
@@ -90,7 +90,7 @@ def trained_model_options(row):
 
 
 def data_options(row, bench):
-    """What a row's model is trained on, by its kind."""
+    """The training data of a row, by its kind."""
     kind = row["model"].split("-")[0]
     if kind == "vit":
         return ["--workers=4"]  # that draw its pictures
@@ -343,7 +343,7 @@ class Torch:
 
 
 def check_parameters(ours, peer):
-    """A peer whose model is another is no peer."""
+    """Checks that the peer runs the same model."""
     known = getattr(peer, "parameters", None)
     if known and ours.parameters and known != ours.parameters:
         raise Failed(f"its model has {known} parameters, ours {ours.parameters}")

@@ -24,7 +24,7 @@ def draw(machine, classes, drawn, names, width, height):
 
 
 def binding(row, reading, workers, free):
-    """What a step waits for; `reading` is what a batch takes one thread."""
+    """The limit of a step; `reading` is the time of one thread for a batch."""
     if row["reader cost"] < 0.1 * row["batch cost"]:
         return "the model's step"
     if workers == 0:

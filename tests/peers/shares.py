@@ -1,4 +1,4 @@
-"""What a pass in PyTorch, naive and eager in fp32, is made of, by PyTorch's own profiler.
+"""The kernels of a naive, eager fp32 pass in PyTorch, by PyTorch's own profiler.
 
     python3 shares.py --model=bert --sizes=1x128,4x256     BERT's forward pass at several batches x lengths
     python3 shares.py --model=gpt2 --sizes=8x512           GPT-2's forward pass and its full step

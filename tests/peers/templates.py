@@ -94,7 +94,7 @@ def altered(source, draw):
 
 
 def compare(process, source):
-    """Renderings that are the same, and those that differ, as (variables, theirs, ours); the refusals."""
+    """The number of equal renderings, the differences as (variables, theirs, ours), and the refusals."""
     same, differ, refused = 0, [], set()
     try:
         template = chat_template_utils._compile_jinja_template(source)

@@ -90,7 +90,7 @@ def compare(name, program, folder, o, words):
 
 
 def in_transformers(folder, texts, peer):
-    """How many texts the saved folder encodes otherwise in transformers."""
+    """The number of texts that transformers encodes differently with the saved folder."""
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)

@@ -1,4 +1,4 @@
-"""What the peer scripts share. A peer builds its work once, says that it is ready, and then times it as often
+"""Code shared by the peer scripts. A peer builds its work once, reports that it is ready, and then times it as often
 as it is asked to, so that fusebox and its peers can run in turns on one machine:
 
     peer -> {"ready": true, "torch": "2.11.0", "device": "NVIDIA H200", ...}
@@ -42,8 +42,8 @@ def prepare(o):
 
 
 def join(gpus):
-    """One process a GPU: the first starts the others, and gives its word on through a store, since whoever
-    waited in a collective would keep a GPU busy while others are timed."""
+    """One process per GPU. The first starts the others and passes commands on through a store, because waiting in a
+    collective would keep a GPU busy while others are timed."""
     if gpus == 1:
         return None
     rank = int(os.environ.get("RANK", 0))
@@ -82,7 +82,7 @@ def say(**values):
 
 
 def times(work, count):
-    """Milliseconds of `count` runs of `work`. Nothing waits between them: a GPU gets its next run early."""
+    """Milliseconds of `count` runs of `work`, without waiting between them, so that a GPU gets its next run early."""
     if not torch.cuda.is_available():
         marks = [time.perf_counter()]
         for _ in range(count):
@@ -100,7 +100,7 @@ def times(work, count):
 
 
 def answer(measure, store=None, **facts):
-    """Runs the protocol over `measure`, which makes the answer to a number; `store` is join()'s."""
+    """Runs the protocol with `measure`, which returns the answer to a number; `store` is join()'s."""
     cuda = torch.cuda.is_available()
     say(ready=True, torch=torch.__version__, device=torch.cuda.get_device_name() if cuda else "CPU", **facts)
     for count in turns(store):

@@ -33,8 +33,8 @@ def base_name(kernel):
 
 
 def kernel_place(kernel, source, places):
-    """Where a kernel is defined: of several with one name those of the launching file, else of its folder. "" for a
-    library's."""
+    """The definition of a kernel; if several have the name, those in the launching file, else in its folder. "" for a
+    library's kernel."""
     found = places.get(base_name(kernel), [])
     for near in (source.rpartition(":")[0] + ":", source.rpartition("/")[0] + "/"):
         found = [p for p in found if p.startswith(near)] or found
@@ -42,7 +42,7 @@ def kernel_place(kernel, source, places):
 
 
 class Launches:
-    """Of the first recorded step of a trace file: what was launched from where, in the order of the first launch."""
+    """The launches in the first recorded step of a trace file and their origins, in the order of the first launch."""
 
     def __init__(self, trace):
         events = [e for e in json.loads(trace)["traceEvents"] if e.get("ph") == "X" and "step" in e["args"]]

@@ -1,9 +1,9 @@
-"""What was executed of a function: its text without the branches that were not taken."""
+"""The executed part of a function: its text without the branches that were not taken."""
 import re
 
 from path_parts.source import TYPES
 
-# Called without changing anything: what decides by them alone is left out with the branch that was not taken.
+# Functions without side effects: a decision that calls only these is left out together with the branch not taken.
 PURE = {"sizeof", "strcmp", "strncmp", "strlen", "memcmp", "isfinite", "isnan", "ferror"}
 
 
@@ -99,7 +99,7 @@ class Pruned:
         return t[i - 1].kind == "word" and declares
 
     def without_unused(self, body):
-        """A body without the variables that only what was left out had used."""
+        """A body without the variables that only omitted code had used."""
         while True:
             for found in DECLARATION.finditer(body):
                 value = found.group(2) or ""
@@ -111,7 +111,7 @@ class Pruned:
                 return body
 
     def took(self, s):
-        """Whether it was executed: a label is where what follows it was."""
+        """Whether it was executed; a label counts as executed if the following statement was."""
         if s.kind == "block":
             return s in self.hits.when or any(self.took(p) for p in s.parts)
         return s in self.hits.when

@@ -152,7 +152,7 @@ class Parser:
 
 
 class Item:
-    """What is no function: a directive, a type, a variable, a prototype. names: what it declares."""
+    """An item that is not a function: a directive, a type, a variable, a prototype. names: the declared names."""
 
     def __init__(self, file, first, last, kind):
         t = file.tokens[first:last]

@@ -27,7 +27,7 @@ class Writer:
         self.choose_names()
 
     def drop_unused(self, pure):
-        """What is called by nothing but a decision that was left out is left out as well."""
+        """Leaves out functions that only omitted decisions call."""
         while True:
             words = {}
             for f in self.ran:
@@ -42,7 +42,7 @@ class Writer:
         return set(re.findall(r"[A-Za-z_]\w*", re.sub(r'"(?:[^"\\\n]|\\.)*"', "", text)))
 
     def choose_items(self):
-        """Of each file the types, macros and constants that its functions use here, and those that these use."""
+        """For each file, the types, macros and constants that its functions use, directly or through each other."""
         self.items = {}
         for file in self.used_files:
             wanted = set()
@@ -63,7 +63,7 @@ class Writer:
                                 conditional.match(file.slice(i.first, i.last))]
 
     def choose_names(self):
-        """New names for what several files call the same, or a header."""
+        """New names for items whose name occurs in several files, or in a header."""
         owners = {}
         for file in self.headers:
             for name in {n for i in file.items for n in i.names} | {f.name for f in file.functions}:
@@ -106,12 +106,12 @@ class Writer:
         return "".join(out) + text[last:]
 
     def signature(self, f):
-        """What a pointer leads to is not static: where the file is tried, the program's pointers lead there."""
+        """A pointer's target is not static, because the program's pointers refer to it when the file is tried."""
         text = f.file.slice(f.first, f.brace)
         return self.rename(f.file, re.sub(r"^static (inline )?", "", text) if f in self.pointed else text)
 
     def room_heading(self, f, seen):
-        """Of an operation's form: the contract's comment, where its room is first entered."""
+        """The contract's comment, before the first function of an operation's folder."""
         path = Path(f.file.path)
         header = ROOT / path.parent / f"{path.parent.name}.h"
         if path.parent in seen or not re.search(rf"SLOT\([^;]*\b{f.name}\)", f.file.text):
