@@ -104,8 +104,8 @@ static const OperationRow *partner(const Comparison *c, int path, const Operatio
     return figures_find(figures_of(c, path), row->call, row->operation, row->pass);
 }
 
-/* A cast runs as a forward pass wherever it is called: the rows that a path alone has belong to no pass's
- * sum. */
+/* Rows that only one path has, the casts of --fused=fp8, count for no pass's sum, because a cast runs as a
+ * forward pass even in the backward pass. */
 static double alone_ms(const Comparison *c, int path) {
     const Figures *f = figures_of(c, path);
     double ns = 0;
@@ -123,7 +123,7 @@ static const Difference *difference_of(const PathTimes *path, const OperationRow
     return difference_find(path->differences, path->difference_count, row->call, row->operation, row->pass);
 }
 
-/* The cells of a path: without a row only the time, if it is known; the share only where the limits are. */
+/* The cells of a path. Without a row only the time, if known; the share only if the limits are known. */
 static void print_path(const Peaks *peaks, double ms, const OperationRow *r, FILE *file) {
     if (isfinite(ms))
         fprintf(file, "  %9.3f", ms);
@@ -144,7 +144,7 @@ static double row_ms(const OperationRow *r) {
     return r ? 1e-6 * r->median : NAN;
 }
 
-/* Without `before` the row is one of this path alone, such as a cast of --fused=fp8, and names its
+/* `before` NULL: a row that only this path has, such as a cast of --fused=fp8; it is labelled with its
  * operation. */
 static void print_row(const Comparison *c, int path, const OperationRow *before, const OperationRow *after,
                       FILE *file) {
@@ -302,7 +302,8 @@ static void write_operation(JsonWriter *w, const OperationRow *row) {
     json_member_number(w, "least_bytes", row->work.bytes);
 }
 
-/* A row that every path has. The keys of the third path's ratio and difference have its name before them. */
+/* Writes a row that every path has. The third path's ratio and difference have keys that begin with its
+ * name. */
 static void write_row(JsonWriter *w, const Comparison *c, const OperationRow *naive) {
     const OperationRow *rows[COMPARE_PATHS] = {naive};
     for (int path = 1; path < c->path_count; path++) {
@@ -321,7 +322,7 @@ static void write_row(JsonWriter *w, const Comparison *c, const OperationRow *na
     json_write_close(w, '}');
 }
 
-/* The rows that the last path alone has: the casts of --fused=fp8. */
+/* Writes the rows that only the last path has: the casts of --fused=fp8. */
 static void write_alone(JsonWriter *w, const Comparison *c, int path) {
     const Figures *f = figures_of(c, path);
     json_member_open(w, "fp8_alone", '[');

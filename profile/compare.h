@@ -30,8 +30,8 @@ typedef struct {
     TimedOperations operations;
     Stats step;              // ms of the whole step in rounds without timing per operation
     size_t peak_bytes;       // 0: not known
-    MedianInterval pairs;    // per round: the time of the path before over this one's; not of the first path
-    Difference *differences; // of its outputs from the naive path's; owned; not of the first path
+    MedianInterval pairs;    // per round: the previous path's time over this one's; not for the first path
+    Difference *differences; // of its outputs from the naive path's; owned; NULL for the first path
     int difference_count;
 } PathTimes;
 
@@ -42,8 +42,9 @@ typedef struct {
     const char *device, *library, *dtype, *model;
     int64_t batch, seq, rounds;
     Peaks peaks;
-    /* Per round, the two factors of the fused path's ratio on a CPU: of the forms, with OpenBLAS's products in
-     * both, and of the fused path's own products over OpenBLAS's. All zero: not taken apart. */
+    /* The two factors of the fused path's ratio on a CPU, per round: that of the forms, with OpenBLAS's
+     * products in both, and that of the fused path's products relative to OpenBLAS's. All zero: not
+     * separated. */
     MedianInterval forms, products;
     double cores_waited; // cores.h
     int path_count;      // 2, or 3 with COMPARE_FP8

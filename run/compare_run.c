@@ -119,7 +119,7 @@ static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s,
     return profiling_step(NULL, &t->ctx, number, round_step, &round, cost);
 }
 
-/* Each path, in the reverse order in every second round. */
+/* Runs each path; every second round has the reverse order. */
 static Status one_round(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
                         Recorder *const recorders[COMPARE_PATHS], StepCost costs[COMPARE_PATHS]) {
     const int count = count_paths(o->session->fuses);
