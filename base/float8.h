@@ -19,7 +19,7 @@ static inline uint8_t e4m3_from_float(float value) {
     return sign | (uint8_t)(((bits + 0x7FFFF + (bits >> 20 & 1)) >> 20) - (120 << 3));
 }
 
-/* The same, but 448 for what is finite and beyond it. */
+/* The same, except that finite numbers beyond 448 become 448. */
 static inline uint8_t e4m3_saturated(float value) {
     return e4m3_from_float(isfinite(value) ? fmaxf(fminf(value, 448), -448) : value);
 }

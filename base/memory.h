@@ -22,7 +22,8 @@ void memory_free(void *pointer);
 #define CLOSED_BY(close) __attribute__((cleanup(close)))
 void memory_release(void *variable); // the address of a pointer returned by one of these functions
 
-/* Defines release(Type **) for CLOSED_BY, which closes what a local pointer has, if anything. */
+/* Defines release(Type **) for CLOSED_BY, which closes a local pointer's object unless the pointer is
+ * NULL. */
 #define CLOSER(release, Type, close)                                                                         \
     static inline void release(Type **variable) {                                                            \
         if (*variable) close(*variable);                                                                     \

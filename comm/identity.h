@@ -39,8 +39,8 @@ CHECKED Status identity_read(Identity *identity);
 /* Gives the run a random token, and a port that follows from it if the user has set none. */
 CHECKED Status identity_draw_token(Identity *identity);
 
-/* The first host of Slurm's list: "gpu3" of "gpu3,gpu4", "node01" of "node[01-04,07],other",
- * "rack2-n08" of "rack[2,4]-n[08-09]". ERROR_FORMAT for what is not such a list or does not fit. */
+/* The first host of Slurm's list: "gpu3" of "gpu3,gpu4", "node01" of "node[01-04,07],other", "rack2-n08" of
+ * "rack[2,4]-n[08-09]". ERROR_FORMAT for anything else, or a name that does not fit. */
 CHECKED Status nodelist_first(const char *list, char host[HOST_TEXT]);
 
 __END_DECLS

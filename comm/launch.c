@@ -134,7 +134,7 @@ Status launch(const Launch *options, Identity *identity, int *code) {
     sigaddset(&l.handled, SIGCHLD);
     for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++) sigaddset(&l.handled, forwarded[i]);
     sigprocmask(SIG_BLOCK, &l.handled, &l.before);
-    fflush(NULL); // every rank would write what is buffered
+    fflush(NULL); // otherwise every rank would write the buffered output
     Status status = fork_ranks(&l, identity);
     if (identity->starter) return OK;
     if (status) signal_ranks(&l, l.received = SIGKILL);

@@ -17,7 +17,7 @@ typedef struct {
  *     0              all ranks ended with 0
  *     128 + signal   a rank died of a signal that the launcher had received
  *     a rank's       of the first that failed with another code than ERROR_DEVICE
- *     ERROR_DEVICE   a signal killed a rank, or all that failed ended with ERROR_DEVICE, as a rank does that has
+ *     ERROR_DEVICE   a signal killed a rank, or all failed ones ended with ERROR_DEVICE, as a rank that has
  *                    lost another
  *
  * SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to the ranks. Each rank is a process group of
@@ -28,6 +28,6 @@ typedef struct {
  * process cannot be forked. */
 CHECKED Status launch(const Launch *launch, Identity *identity, int *code);
 
-/* The number of GPUs that a process started here can use, counted in a process of its own; 0 without a
- * driver. The same conditions hold. */
+/* The number of GPUs that a process started here can use, counted in a separate process; 0 without a driver.
+ * The same conditions hold. */
 CHECKED Status launch_count_gpus(int *count);

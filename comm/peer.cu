@@ -66,8 +66,8 @@ static Status shared_reduce_scatter(PeerComm *p, const PeerRegion *region, const
     return peer_barrier(p, lane);
 }
 
-/* Own parts are added in place: nobody else reads them. The others' are copied once they have done the
- * same. */
+/* Adds this rank's part in place, because no other rank reads it, then copies the other ranks' parts once
+ * they have added theirs. */
 static Status shared_all_reduce(PeerComm *p, const PeerRegion *region, char *data, int64_t count, Dtype dtype,
                                 Lane lane) {
     const int64_t each = comm_padded(p->size, count) / p->size, first = each * p->rank;

@@ -62,7 +62,7 @@ Status bpe_build_pairs(Bpe *bpe, int64_t vocab) {
     return OK;
 }
 
-/* ---- what a piece is merged from ---- */
+/* ---- the initial tokens of a piece ---- */
 
 /* Appends a character's token, or its bytes' tokens; returns how many. With fuse_unknown, a run of unknown
  * characters becomes one unknown token. */

@@ -107,7 +107,7 @@ static Status start_workers(Loader *loader) {
     /* Signals are handled by the main thread: workers start with all of them blocked. */
     sigset_t all, before;
     sigfillset(&all);
-    sigdelset(&all, SIGBUS); // is sent to the thread that reads a mapped file (data/tokens.h)
+    sigdelset(&all, SIGBUS); // SIGBUS goes to the thread that reads a mapped file (data/tokens.h)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
     while (!error && loader->started < loader->options.workers) {

@@ -79,7 +79,7 @@ static Status uncompress_map(const char *path, FileMap *map) {
     return file_map(name, map);
 }
 
-/* ---- what is no text ---- */
+/* ---- other formats ---- */
 
 typedef struct {
     const char *name;

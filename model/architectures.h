@@ -1,6 +1,6 @@
-/* architectures: the supported Transformers, as data. A Config is one network: its choices and its sizes.
- * A row of a table describes what a family of networks shares; each Config points to its row. To add a
- * family, add a row: other code consults only the row and the Config. */
+/* architectures: the supported Transformers, as data. A Config is one network: its choices and its sizes. A
+ * row of a table describes the common properties of a family of networks; each Config points to its row. To
+ * add a family, add a row: other code consults only the row and the Config. */
 #pragma once
 
 #include "data/end_tokens.h"

@@ -202,7 +202,7 @@ static bool fills(const Making *m, const TraceEvent *e, const RecordMemory *take
 
 /* Finds the event that fills an allocation. Memory that an operation fills is allocated in it or directly
  * before it: the filler is the last of its primitives that declares so, or else the next event to begin.
- * Memory that nobody declares belongs to the event that allocates it. */
+ * Undeclared memory belongs to the event that allocates it. */
 static int64_t filler_of(const Making *m, int64_t taker, int64_t at, const RecordMemory *taken) {
     const Trace *t = m->trace;
     int64_t operation = trace_above(t, taker, TRACE_OPERATION), filler = -1;

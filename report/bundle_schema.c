@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- what is in no struct: drawings and tables ---- */
+/* ---- keys without a struct: drawings and tables ---- */
 
 /* [name, begin, length, category, depth] */
 static Status check_event(const json_t *event, const char *where) {
@@ -281,7 +281,7 @@ const Field bundle_fields[] = {
     GUIDE(category_statistics, guide_categories),
     {0}};
 
-/* ---- what a kind alone cannot say ---- */
+/* ---- checks beyond kinds ---- */
 
 static const char *text_of(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* ---- what they did together ---- */
+/* ---- matching collectives ---- */
 
 static bool is_collective(const TraceEvent *e) {
     return e->kind == TRACE_OPERATION && e->category == CATEGORY_COMMUNICATION && trace_in_step(e);

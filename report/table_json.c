@@ -96,7 +96,7 @@ const Field table_fields[] = {FIELD(TEXT, "key", Table, key),
                                .count = offsetof(Table, note_count)},
                               {0}};
 
-/* ---- what a kind alone cannot say ---- */
+/* ---- checks beyond kinds ---- */
 
 /* Text columns must contain texts, other columns numbers. */
 static bool cells_fit(const json_t *row, const json_t *heads) {

@@ -289,7 +289,7 @@ Table table_perf(const Trace *t) {
     return table;
 }
 
-/* ---- what was learned ---- */
+/* ---- validation ---- */
 
 Table table_validation(const Trace *t) {
     static const TableColumn columns[] = {{"step", "Step", CELL_COUNT},

@@ -41,7 +41,7 @@ typedef struct {
     double difference;                                    // NaN: unknown
 } Alone;
 
-/* ---- what is asked for ---- */
+/* ---- options ---- */
 
 static Status find_operation(const char *name, Operation *operation) {
     const char *names[OP_COUNT];

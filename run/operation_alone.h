@@ -4,7 +4,7 @@
 #include "run/infer_options.h"
 #include "run/session.h"
 
-/* Lists the operations and what is called of each: --op=help. */
+/* Implements --op=help: lists the operations and the call that --op makes of each. */
 CHECKED Status operation_alone_list(FILE *file);
 
 /* Runs --op alternately in its forms, and prints their times. ERROR_USAGE for an unknown operation, or one

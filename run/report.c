@@ -24,7 +24,7 @@ void report_close(Report *r) {
     for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
 }
 
-/* The unit of what a model reads. */
+/* The unit of a model's input. */
 static const char *unit(const Report *r) {
     return r->pictures ? "images/s" : "tok/s";
 }

@@ -38,13 +38,14 @@ typedef struct {
     Work work;          // of the last step, or of the largest, as measured with the memory
     Work micro_work;    // of the last micro-batch; a graph's is that of the captured pass
     Work update_work;
-    int64_t tokens;        // of the last step, on both sides, without padding
-    bool stale;            // this rank's weights lack the others' updates
-    bool gathers, reduces; // the current micro-batch gathers weights; exchanges gradients, being the last
-    Passes passes[2][2];   // indexed by gathers, reduces
-    Replay cast;           // casts the weights to 8 bits, before the first micro-batch
-    Replay exchanged;      // the exchange after the passes
-    Replay updated;        // the update
+    int64_t tokens; // of the last step, on both sides, without padding
+    bool stale;     // this rank's weights lack the others' updates
+    bool gathers,
+        reduces; // the current micro-batch gathers weights; it is the last one and exchanges gradients
+    Passes passes[2][2]; // indexed by gathers, reduces
+    Replay cast;         // casts the weights to 8 bits, before the first micro-batch
+    Replay exchanged;    // the exchange after the passes
+    Replay updated;      // the update
 } Trainer;
 
 /* The results of a step. */

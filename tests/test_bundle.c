@@ -235,7 +235,7 @@ static void finds_the_anatomy(void **state) {
         }
 }
 
-/* Kernel names have unlimited length, a bundle's texts do not: what was written must be readable. */
+/* Kernel names have unlimited length, a bundle's texts do not: a written bundle must be readable. */
 static void cuts_endless_names(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 1000);
@@ -258,7 +258,7 @@ static void cuts_endless_names(void **state) {
     trace_close(t);
 }
 
-/* ---- what is refused ---- */
+/* ---- invalid bundles ---- */
 
 typedef struct {
     const char *find, *replace, *message;

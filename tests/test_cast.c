@@ -148,7 +148,7 @@ static void check_casts(const Variant *variant) {
     }
 }
 
-/* ---- a given scale, what was seen, sums ---- */
+/* ---- a given scale, recorded maxima, sums ---- */
 
 /* `given` times the largest magnitude is above 448 if `clips` is true, else below. */
 typedef struct {

@@ -270,7 +270,7 @@ static void graphs_are_told_apart(void **state) {
     trace_close(eager);
 }
 
-/* A graph that was captured for one collector is captured anew for the next. */
+/* A graph that was captured for one collector is captured again for the next. */
 static void every_collector_captures(void **state) {
     (void)state;
     Trainer t;

@@ -18,7 +18,7 @@ static void expect_checkpoint(const char *folder, const char *out) {
     program_succeeds(folder, RESUME " --out=%s --steps=1 -q", out); // it loads
 }
 
-/* A terminal that closes. Under nohup the run goes on. */
+/* A terminal that closes. Under nohup the run continues. */
 static void test_hangup(void **state) {
     const char *folder = *state;
     pid_t program = program_start(folder, "train " ENDLESS "--out=hung --log=hung.jsonl");

@@ -114,7 +114,7 @@ static void bounds(void **state) {
     json_decref(root);
 }
 
-/* `begin` and `end` stand `count` times around what is inside. */
+/* Repeats `begin` and `end` `count` times around `inside`. */
 static Status compile_nested(const char *before, const char *begin, int count, const char *inside,
                              const char *end, const char *behind) {
     JinjaTemplate *template;

@@ -1,6 +1,6 @@
 /* attention: multi-head scaled dot-product attention, from the packed projections to the merged heads.
- * Vaswani et al. 2017, eq. 1. Head h uses columns [h*D, (h+1)*D) of q and y, and those of key/value head
- * h / (heads / kv_heads) in k and v; then for each batch row and head
+ * Vaswani et al. 2017, eq. 1. Head h uses columns [h*D, (h+1)*D) of q and y, and those of key/value head h /
+ * (heads / kv_heads) in k and v; then for each batch row and head
  *
  *     s[i,j] = scale * q[i] . k[j]
  *     p[i]   = softmax(s[i])                   over the keys that query i may see
@@ -18,20 +18,19 @@
  *     dq = scale * ds k                        dq, dk, dv are written
  *     dk = scale * ds^T q
  *
- * The fused forms make p anew from lse: Dao et al. 2022 (FlashAttention), algorithm 4.
+ * The fused forms recompute p from lse: Dao et al. 2022 (FlashAttention), algorithm 4.
  *
  * With rotary positions (Su et al. 2021, eq. 34; a pair is columns d and d + D/2 of a head, as Hugging Face
- * has it) q and k are first turned where they lie, and turned they are what the cache keeps and the backward
- * pass reads:
+ * has it) q and k are first rotated in place, and the cache and the backward pass hold the rotated ones:
  *
  *     angle[t,d]   = (past + t) * frequencies[d]       for d < D/2
  *     q[t,d]       = q[t,d] * cos(angle[t,d]) - q[t,d+D/2] * sin(angle[t,d])
  *     q[t,d+D/2]   = q[t,d+D/2] * cos(angle[t,d]) + q[t,d] * sin(angle[t,d])
  *
- * and k alike; dq and dk, turned back, are the gradients of q and k as they came in.
+ * and k likewise; dq and dk are rotated back, so they are the gradients of the unrotated q and k.
  *
- * Rows may be made of documents, one behind the other, that do not see each other: query i then sees no key
- * before starts[i], where its document begins, and the positions of its turn count from there.
+ * A row may contain several documents that do not attend to each other: query i then sees no key before
+ * starts[i], where its document begins, and rotary positions count from there.
  *
  * With a cache (inference only) k and v are first copied to rows [past, past + T) of cache_k and cache_v, and
  * the queries attend to the cache's first past + T rows. */

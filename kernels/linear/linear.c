@@ -448,7 +448,7 @@ static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
     return b;
 }
 
-/* Defers only the weights' gradients: whoever waits for dx need not wait for them. */
+/* Defers only the weights' gradients: the next operation needs only dx. */
 Status linear_backward(Ctx *ctx, const LinearBackward *given) {
     LinearBackward l = as_it_is(ctx, given);
     TRY(check_backward(ctx, &l));

@@ -178,11 +178,10 @@ __device__ __forceinline__ void copy_packs(Words *to, const Words *from, int fir
     gpu::copy_async_commit();
 }
 
-/* A block computes the loss of a row of logits and, with GRADIENT, overwrites the row with scale *
- * (softmax - target). CACHED copies the whole row to shared memory asynchronously, so it is read once; of
- * two blocks per multiprocessor, one computes while the other's row arrives. A thread reads only what it
- * copied, so no barrier is needed. Floor: rows * columns * sizeof(T) bytes read, and as many written with
- * GRADIENT. */
+/* A block computes the loss of a row of logits and, with GRADIENT, overwrites the row with scale * (softmax -
+ * target). CACHED copies the whole row to shared memory asynchronously, so it is read once; of two blocks per
+ * multiprocessor, one computes while the other's row arrives. A thread reads only its own copies, so no
+ * barrier is needed. Floor: rows * columns * sizeof(T) bytes read, and as many written with GRADIENT. */
 /* Anatomy. Parallel: over rows of logits, a block each. Launch: rows blocks of 128, or of 512 for rows over
  * 1024 packs. Holds: 44 to 55 registers, in training the row in shared memory where it fits. Occupancy:
  * shared memory in training, where two of GPT-2's rows fit a multiprocessor; else its bounds, 1024 threads.

@@ -127,8 +127,8 @@ __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH],
 /* A group of blockDim.x threads, whole warps, processes a row while it loads the next one; a block has
  * blockDim.y groups. Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T)
  * bytes. */
-/* Anatomy. Parallel: over rows, a group of whole warps each; a block goes on by the grid's stride. Launch: as
- * many blocks of at most 256 as the registers of 132 multiprocessors hold. Holds: 64 to 255 registers, 128
+/* Anatomy. Parallel: over rows, a group of whole warps each; a block advances by the grid's stride. Launch:
+ * as many blocks of at most 256 as the registers of 132 multiprocessors hold. Holds: 64 to 255 registers, 128
  * bytes shared and, with several groups, 4 bytes per column and sum, some spill. Occupancy: registers, by its
  * bounds: 3, 2 or 1 blocks per multiprocessor for 1, 2 or 4 packs per thread. Reads: 16 bytes per load,
  * coalesced, each row once, the next in flight. Syncs: one barrier per row where a group has several warps;

@@ -28,7 +28,7 @@ typedef struct {
     Chat chat;
     Inference inference;
     Sampler *sampler;
-    bool asks;          // somebody types
+    bool asks;          // the input is a terminal
     LineEditor *editor; // of the terminal; NULL: lines are read as they come
     Bytes line;         // the message
     int64_t *contents;  // (turns) start of each message's content in the window

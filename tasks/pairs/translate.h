@@ -7,7 +7,7 @@
 #include "tasks/pairs/beam.h"
 #include "model/transformer.h"
 
-/* What a decoding step computes: from only what is needed to a textbook's loop. */
+/* The amount of work of a decoding step, from the minimum to a textbook's loop. */
 typedef enum {
     DECODING_CACHED, // one token of each hypothesis
     DECODING_SELF,   // the same, but recomputes keys and values of the encoder's output

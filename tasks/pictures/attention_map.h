@@ -1,4 +1,4 @@
-/* attention_map: draws what the class token attends to. */
+/* attention_map: draws the class token's attention. */
 #pragma once
 
 #include "tasks/pictures/picture_passes.h"

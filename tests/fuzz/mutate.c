@@ -1,5 +1,6 @@
-/* Mutations that keep what a reader checks first: for safetensors the length of the header, the offsets of
- * tensors and the digests; for a folder the marks between its files. One in eight keeps nothing. */
+/* Mutations that keep the parts that a reader checks first: for safetensors the length of the header, the
+ * offsets of tensors and the digests; for a folder the marks between its files. One in eight keeps
+ * nothing. */
 #define _GNU_SOURCE
 #include "base/memory.h"
 #include "data/digest.h"

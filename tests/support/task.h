@@ -14,7 +14,7 @@
 
 enum { TASK_ALLOWED = 10, TASK_OUTPUTS = 3 };
 
-/* The input of a body. NULL for what the model does not read. */
+/* The input of a body. NULL for tensors that the model does not read. */
 typedef struct {
     const char *folder; // of the model
     Config config;
