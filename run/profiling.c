@@ -25,7 +25,7 @@ typedef struct {
     double wall, process, busy, all;
 } ProcessorTimes;
 
-/* After so many steps a report has left the screen. */
+/* The number of steps after which a report has scrolled off the screen. */
 enum { STEPS_OUT_OF_SIGHT = 50 };
 
 struct Profiling {

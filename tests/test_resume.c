@@ -71,7 +71,7 @@ static void test_resume_bf16_naive(void **state) {
     expect_resumes(*state, "bf16-naive", "--fused=0 --dtype=bf16");
 }
 
-/* The scales of products in 8 bits are those of the step before: a checkpoint holds them. */
+/* The scales of 8-bit products come from the previous step, so a checkpoint contains them. */
 static void test_resume_fp8(void **state) {
     expect_resumes(*state, "fp8", "--fused=1,fp8 --accum=2");
 }

@@ -255,7 +255,7 @@ static void test_torch_from_the_file(void **state) {
     profile_free(&profile);
 }
 
-/* Events of steps that did not fit the file are reported. */
+/* The number of events that did not fit the file is reported. */
 static void test_torch_left_out(void **state) {
     (void)state;
     Trace *t = trace_open();
@@ -271,7 +271,7 @@ static void test_torch_left_out(void **state) {
     table_free(&table);
     JsonWriter w = {0};
     chrome_render(t, &w);
-    assert_non_null(strstr(w.text, "\"left_out\":7")); // and so does the trace for viewers
+    assert_non_null(strstr(w.text, "\"left_out\":7")); // the trace for viewers reports them, too
     json_writer_free(&w);
     trace_close(t);
 }
