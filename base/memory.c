@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { CACHE_LINE = 64, HUGE_PAGE = 2 << 20 };
@@ -71,6 +72,11 @@ void *memory_grow(void *array, int64_t *room, int64_t count, size_t size) {
     if (__builtin_mul_overflow((size_t)more, size, &bytes)) run_out(SIZE_MAX);
     *room = more;
     return memory_resize(array, bytes);
+}
+
+int64_t memory_process_peak(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
 char *memory_text(const char *text) {

@@ -44,6 +44,10 @@ void *memory_resize(void *pointer, size_t bytes);
  *     list->items = memory_grow(list->items, &list->room, list->count + 1, sizeof *list->items); */
 void *memory_grow(void *array, int64_t *room, int64_t count, size_t size);
 
+/* The most memory of the host that this process has held at once, in bytes: everything, libraries and mapped
+ * files included. 0: not known. */
+int64_t memory_process_peak(void);
+
 /* Copies `text`, or its first `length` bytes. */
 char *memory_text(const char *text);
 char *memory_text_slice(const char *text, size_t length);

@@ -51,8 +51,8 @@ static void print_step(const ProfilePath *path, int width, FILE *file) {
     const Mfu share =
         mfu_of(1e3 * ratio(flops, f->step_ms), r->sheet.flops, r->measured.flops, r->cores_waited);
     if (!isnan(share.share)) snprintf(mfu, sizeof mfu, ", MFU %.1f%% of the %s", 100 * share.share, share.of);
-    print_line(path->label, width, 2, file, "%.3f ms, %s with tracing %s%s, %.0f %s/s%s, %s", f->step_ms,
-               sample, f->timed ? "off" : "on", range, ratio(1e3 * f->tokens, f->step_ms),
+    print_line(path->label, width, 2, file, "%.3f ms, %s with tracing %s%s, %.0f %s/s%s, %s in use",
+               f->step_ms, sample, f->timed ? "off" : "on", range, ratio(1e3 * f->tokens, f->step_ms),
                trace_unit(&path->trace->run), mfu, in_words(CELL_BYTES, (double)f->peak_bytes).text);
 }
 

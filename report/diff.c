@@ -213,8 +213,8 @@ static void print_path(const Pair *pair, FILE *file) {
     for (int64_t i = 0; i < after->rows_count; i++)
         if (!find(before, &after->rows[i])) print_row(pair, &after->rows[i], counts, file);
     print_steps(pair, file);
-    fprintf(file, "%-33s %8.1f MiB %8.1f MiB %+8.1f%%\n", "peak memory", (double)before->peak_bytes / 1048576,
-            (double)after->peak_bytes / 1048576,
+    fprintf(file, "%-33s %8.1f MiB %8.1f MiB %+8.1f%%\n", "memory in use",
+            (double)before->peak_bytes / 1048576, (double)after->peak_bytes / 1048576,
             100 * growth((double)before->peak_bytes, (double)after->peak_bytes));
     fprintf(file, "%d added, %d removed, %d slower, %d faster, %d the same within noise", counts[DIFF_ADDED],
             counts[DIFF_REMOVED], counts[DIFF_SLOWER], counts[DIFF_FASTER], counts[DIFF_SAME]);

@@ -31,7 +31,7 @@ static void print_head(const Bundle *b, FILE *file) {
             fprintf(file, "\n**%s, %s.**\n\n", path->label, cores_warning(path->step.cores_waited).text);
     }
     fprintf(file,
-            "\n| path | median step | range | %s/s | launches | peak memory | tracing costs | attributed "
+            "\n| path | median step | range | %s/s | launches | memory in use | tracing costs | attributed "
             "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
             trace_unit(r));
     for (int64_t i = 0; i < b->paths_count; i++) {

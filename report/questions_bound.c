@@ -74,16 +74,17 @@ static void savings_in_all(const Profile *profile, Answer *a) {
         const Difference *d = &profile->differences[i];
         if (isfinite(d->difference) && (!most || d->difference > most->difference)) most = d;
     }
-    answer_line(
-        a,
-        "in all: the median step %.3f to %.3f ms (%.2f times as fast), launches %.0f to %.0f, peak memory %s "
-        "to %s (saved activations %s to %s, scratch %s to %s)",
-        n->step_ms, f->step_ms, ratio(n->step_ms, f->step_ms), n->launches, f->launches,
-        in_words(CELL_BYTES, (double)n->peak_bytes).text, in_words(CELL_BYTES, (double)f->peak_bytes).text,
-        in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SAVED]).text,
-        in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SAVED]).text,
-        in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SCRATCH]).text,
-        in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SCRATCH]).text);
+    answer_line(a,
+                "in all: the median step %.3f to %.3f ms (%.2f times as fast), launches %.0f to %.0f, memory "
+                "in use %s "
+                "to %s (saved activations %s to %s, scratch %s to %s)",
+                n->step_ms, f->step_ms, ratio(n->step_ms, f->step_ms), n->launches, f->launches,
+                in_words(CELL_BYTES, (double)n->peak_bytes).text,
+                in_words(CELL_BYTES, (double)f->peak_bytes).text,
+                in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SAVED]).text,
+                in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SAVED]).text,
+                in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SCRATCH]).text,
+                in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SCRATCH]).text);
     if (most)
         answer_line(a, "largest difference of an output: %.1e, of %s %s", most->difference, most->call,
                     pass_name(most->pass));

@@ -127,6 +127,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
 Status report_start(Report *r, const Session *s, const Trainer *t, const Feed *feed, const char *options,
                     bool quiet) {
     r->pictures = s->config.architecture->patches;
+    r->planned = (double)plan_bytes(&t->ctx);
     if (!quiet) {
         print_configuration(r, s, t, feed);
         plan_print(&t->ctx, 0, stdout);
@@ -303,6 +304,10 @@ Status report_end(Report *r, int64_t step, const char *reason) {
         progress_line(r->progress, "broken pictures that were skipped: %" PRId64,
                       r->passed[0] + r->passed[1]);
     if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
+    const int64_t host = memory_process_peak();
+    if (late)
+        progress_line(r->progress, "memory: %s planned; the process used at most %s of host memory",
+                      in_words(CELL_BYTES, r->planned).text, in_words(CELL_BYTES, (double)host).text);
     JsonWriter *w = events_begin(r->events, "end");
     json_member_integer(w, "step", step);
     json_member_text(w, "reason", reason);
@@ -314,6 +319,8 @@ Status report_end(Report *r, int64_t step, const char *reason) {
         json_member_number(w, "mfu", mfu.share);
         json_member_text(w, "mfu_of", mfu.of);
         json_member_number(w, "data_ms", r->waited_ms);
+        json_member_number(w, "planned_bytes", r->planned);
+        json_member_integer(w, "host_peak_bytes", host);
         json_member_number(w, "cores_waited", waited);
     }
     return events_end(r->events);

@@ -26,6 +26,7 @@ typedef struct {
     double waited_ms;             // for data, in total
     CoreTimes cores;              // when the steps began
     double cores_waited;          // since then, when a line was last due
+    double planned;               // bytes of the memory plan
 } Report;
 
 /* `done` of `steps` steps are complete. `log` is a path or ""; a resumed run appends to it. */

@@ -207,7 +207,7 @@ static void questions_have_figures(void **state) {
     expect_line(&answers, 5,
                 "attention forward: 95.000 us of 135.000 us (3.38 times as fast), launches 6 to 1");
     expect_line(&answers, 5, "difference 3.0e-03");
-    expect_line(&answers, 5, "peak memory 5.00 MiB to 3.00 MiB");
+    expect_line(&answers, 5, "memory in use 5.00 MiB to 3.00 MiB");
     expect_line(&answers, 5, "largest difference of an output: 1.0e-02, of mlp.expand forward");
     expect_no_line(&answers, 5, "at most"); // the copy rate does not matter here
     expect_line(&answers, 6, "naive: arithmetic. Try --fused=1");

@@ -66,7 +66,8 @@ static void test_log(void **state) {
         {"val", 2, "step loss"},
         {"sample", 2, "step text"},
         {"save", 2, "step folder"},
-        {"end", 1, "step reason median_ms low_ms high_ms tokens_per_s mfu data_ms"},
+        {"end", 1,
+         "step reason median_ms low_ms high_ms tokens_per_s mfu data_ms planned_bytes host_peak_bytes"},
     };
     json_t *events = log_read(*state, "first.jsonl", false), *e;
     size_t i, total = 0;
@@ -86,6 +87,8 @@ static void test_log(void **state) {
     assert_string_equal(json_string_value(json_object_get(log_last(events, "save"), "folder")),
                         "first/step-00000012");
     expect_rate(json_array_get(events, 2), log_last(events, "end"));
+    assert_true(number(2, "planned_bytes") > 0); // on the CPU the process has held them
+    assert_true(number(2, "host_peak_bytes") > number(2, "planned_bytes"));
     double first = number(json_array_get(events, 2), "loss");
     assert_true(fabs(first - log(256)) < 0.5); // knows nothing yet
     double last = number(log_last(events, "val"), "loss");

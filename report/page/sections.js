@@ -41,7 +41,7 @@ function drawHead() {
                    'first'),
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), `${bundle.run.unit || 'tokens'} a second`),
             figure(percent(limit), `MFU, of the ${sheet.flops ? 'data sheet' : 'measured rate'}`),
-            figure(bytes(path.memory.peak_bytes), 'peak memory'),
+            figure(bytes(path.memory.peak_bytes), 'memory in use'),
             accuracy(path),
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),
             figure(step.timed === 0 || step.overhead_noise ? 'not known' : percent(step.overhead),
