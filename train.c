@@ -182,9 +182,9 @@ static Status train_step(Ctx *ctx, void *program, StepCost *cost) {
 
 /* Whether a signal asked this rank to end, or its output can no longer be written. */
 static Status wants_to_stop(Run *run, bool *wants) {
-    bool there;
-    TRY(output_folder_there(&run->output, &there));
-    *wants = signals_caught() || ferror(stdout) || !there;
+    bool exists;
+    TRY(output_folder_exists(&run->output, &exists));
+    *wants = signals_caught() || ferror(stdout) || !exists;
     return OK;
 }
 
@@ -229,10 +229,10 @@ static Status loop(Run *run, const char **reason) {
 /* If only a file failed, such as the log, the model is sound and is saved. Takes ownership of `status`, the
  * error to report. */
 static Status save_after(Run *run, Status status) {
-    bool there = true;
+    bool exists = true;
     if (status_code(status) != ERROR_FILE || !run->whole || run->world.size > 1) return status;
-    status_free(output_folder_there(&run->output, &there));
-    if (run->state.step > run->output.saved || !there) status_free(save(run));
+    status_free(output_folder_exists(&run->output, &exists));
+    if (run->state.step > run->output.saved || !exists) status_free(save(run));
     return status;
 }
 

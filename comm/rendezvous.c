@@ -86,17 +86,17 @@ Status rendezvous_clocks(Rendezvous *r, RankClock *clocks) {
     Link *l = (Link *)r;
     for (int i = 0; i < TRIPS * l->count; i++) {
         const Other *o = &l->others[i / TRIPS];
-        double sent = device_clock(), there;
+        double sent = device_clock(), theirs;
         if (r->rank > 0) {
-            TRY(take(l, o, &there, sizeof there));
+            TRY(take(l, o, &theirs, sizeof theirs));
             sent = device_clock();
         }
         TRY(say(l, o, &sent, sizeof sent));
         if (r->rank > 0) continue;
-        TRY(take(l, o, &there, sizeof there));
+        TRY(take(l, o, &theirs, sizeof theirs));
         const double back = device_clock(), within = (back - sent) / 2;
         if (i % TRIPS == 0 || within < clocks[o->rank].within)
-            clocks[o->rank] = (RankClock){.ahead = there - (sent + back) / 2, .within = within};
+            clocks[o->rank] = (RankClock){.ahead = theirs - (sent + back) / 2, .within = within};
     }
     return OK;
 }

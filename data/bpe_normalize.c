@@ -76,12 +76,12 @@ const uint8_t *bpe_mark_spaces(Tokenizer *tokenizer, const uint8_t *text, int64_
     int64_t size = (int64_t)strlen(mark);
     bool wanted = bpe->spaces_marked ? bpe->mark_always || (bpe->mark_first && first)
                                      : bpe->step_count && bpe->steps[0].prefix;
-    bool there = length && (text[0] == ' ' || (length >= size && memcmp(text, mark, (size_t)size) == 0));
+    bool marked = length && (text[0] == ' ' || (length >= size && memcmp(text, mark, (size_t)size) == 0));
     Bytes *out = &bpe->marked;
     *count = length;
-    if (!bpe->spaces_marked && (!wanted || there)) return text;
+    if (!bpe->spaces_marked && (!wanted || marked)) return text;
     out->count = 0;
-    if (wanted && !there && length) bytes_put(out, mark, size);
+    if (wanted && !marked && length) bytes_put(out, mark, size);
     if (bpe->spaces_marked)
         replace(text, length, " ", mark, out);
     else

@@ -41,21 +41,21 @@ Status tokenizer_load_json(Tokenizer *tokenizer, const char *path, const char *u
     return words ? wordpiece_load_json(tokenizer, root, path) : bpe_load_json(tokenizer, root, path);
 }
 
-static Status look_for(const char *folder, const char *name, bool *there) {
+static Status look_for(const char *folder, const char *name, bool *exists) {
     OWNED char *path = path_join(folder, name);
     PathKind kind;
-    *there = false;
+    *exists = false;
     TRY(path_kind(path, &kind));
-    *there = kind != PATH_ABSENT;
+    *exists = kind != PATH_ABSENT;
     return OK;
 }
 
 /* Reads a config of the folder; *root is NULL if it does not exist. */
 static Status read_config(const char *folder, const char *name, json_t **root) {
-    bool there;
+    bool exists;
     *root = NULL;
-    TRY(look_for(folder, name, &there));
-    if (!there) return OK;
+    TRY(look_for(folder, name, &exists));
+    if (!exists) return OK;
     OWNED char *path = path_join(folder, name);
     return tokenizer_config_read(path, root);
 }
@@ -71,10 +71,10 @@ static Status says_bytes(const char *folder, const json_t *config, bool *bytes) 
 /* The first reader whose files exist, or READERS. */
 static Status find_reader(const char *folder, int *reader) {
     for (*reader = 0; *reader < READERS; ++*reader) {
-        bool there, second = true;
-        TRY(look_for(folder, readers[*reader].file, &there));
-        if (there && readers[*reader].second) TRY(look_for(folder, readers[*reader].second, &second));
-        if (there && second) return OK;
+        bool exists, second = true;
+        TRY(look_for(folder, readers[*reader].file, &exists));
+        if (exists && readers[*reader].second) TRY(look_for(folder, readers[*reader].second, &second));
+        if (exists && second) return OK;
     }
     return OK;
 }
@@ -95,9 +95,9 @@ Status tokenizer_load_present(const char *folder, bool *present) {
 /* Keeps a copy of a file of the folder, if it exists. */
 static Status keep(Tokenizer *t, const char *folder, const char *name) {
     KeptFile *file = &t->kept[t->kept_count];
-    bool there = false;
-    if (name) TRY(look_for(folder, name, &there));
-    if (!there) return OK;
+    bool exists = false;
+    if (name) TRY(look_for(folder, name, &exists));
+    if (!exists) return OK;
     OWNED char *path = path_join(folder, name);
     TRY(file_read(path, TOKENIZER_FILE_LIMIT, &file->contents, &file->length));
     file->name = name;

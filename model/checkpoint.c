@@ -134,11 +134,11 @@ int64_t checkpoint_step(const char *folder) {
     return step_of(folder, "");
 }
 
-static Status holds(const char *folder, const char *name, bool *there) {
+static Status holds(const char *folder, const char *name, bool *exists) {
     OWNED char *path = path_join(folder, name);
     PathKind kind;
     TRY(path_kind(path, &kind));
-    *there = kind != PATH_ABSENT;
+    *exists = kind != PATH_ABSENT;
     return OK;
 }
 
@@ -180,9 +180,9 @@ Status checkpoint_latest(const char *out, char **folder) {
 
 static Status verify_tokenizer(const char *folder) {
     CLOSED_BY(tokenizer_release) Tokenizer *tokenizer = NULL;
-    bool there;
-    TRY(tokenizer_present(folder, &there));
-    return there ? tokenizer_open(folder, &tokenizer) : OK;
+    bool exists;
+    TRY(tokenizer_present(folder, &exists));
+    return exists ? tokenizer_open(folder, &tokenizer) : OK;
 }
 
 static Status rehearse(const char *stage, const Config *config, const Tokenizer *tokenizer) {
@@ -209,12 +209,12 @@ static Status verify(const char *folder) {
     CLOSED_BY(safetensors_release) Safetensors *weights = NULL;
     CLOSED_BY(safetensors_release) Safetensors *state = NULL;
     Config config;
-    bool there;
+    bool exists;
     TRY(checkpoint_config(folder, &config));
     TRY(checkpoint_check(folder, &config));
     TRY(verify_tokenizer(folder));
-    TRY(holds(folder, state_name, &there));
-    if (!there) return fail(ERROR_FORMAT, "there is no %s", state_name);
+    TRY(holds(folder, state_name, &exists));
+    if (!exists) return fail(ERROR_FORMAT, "there is no %s", state_name);
     TRY(safetensors_open_folder(folder, &weights));
     TRY(fail_at(safetensors_verify_all(weights), "%s", weights_name));
     TRY(safetensors_open(path, &state));

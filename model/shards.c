@@ -8,9 +8,9 @@
 static Status create_events(Shards *s, Device *device) {
     for (int g = 0; g < s->events; g++) {
         TRY(device->event_create(device, &s->ready[g]));
-        TRY(device->event_create(device, &s->there[g]));
+        TRY(device->event_create(device, &s->arrived[g]));
     }
-    return device->event_create(device, &s->settled);
+    return device->event_create(device, &s->complete);
 }
 
 Status shards_open(Comm *comm, Parameters *p) {
@@ -18,7 +18,7 @@ Status shards_open(Comm *comm, Parameters *p) {
     Shards *s = p->shards = memory_allocate(sizeof *s);
     *s = (Shards){.comm = comm, .device = comm->device, .lane = LANE_SIDE, .events = p->group_count};
     s->ready = memory_array((size_t)s->events, sizeof(Event *));
-    s->there = memory_array((size_t)s->events, sizeof(Event *));
+    s->arrived = memory_array((size_t)s->events, sizeof(Event *));
     s->order = memory_array((size_t)s->events, sizeof *s->order);
     parameters_share(p, comm->rank, comm->size);
     return create_events(s, s->device);
@@ -30,11 +30,11 @@ void shards_close(Parameters *p) {
     Device *device = s->device;
     for (int g = 0; g < s->events; g++) {
         if (s->ready[g]) device->event_free(device, s->ready[g]);
-        if (s->there[g]) device->event_free(device, s->there[g]);
+        if (s->arrived[g]) device->event_free(device, s->arrived[g]);
     }
-    if (s->settled) device->event_free(device, s->settled);
+    if (s->complete) device->event_free(device, s->complete);
     memory_free(s->ready);
-    memory_free(s->there);
+    memory_free(s->arrived);
     memory_free(s->order);
     memory_free(s);
     p->shards = NULL;
@@ -210,13 +210,13 @@ static Status gather(Ctx *ctx, const Parameters *p, int g) {
                   .slot = weight_slot(p, g),
                   .whole = range(p->weight, bucket.first, bucket.count)};
     if (bucket.count > 0) TRY(exchange_weights(ctx, &e));
-    return ctx->measuring || posts(s) ? OK : comm_record(s->comm, s->lane, s->there[g]);
+    return ctx->measuring || posts(s) ? OK : comm_record(s->comm, s->lane, s->arrived[g]);
 }
 
 Status shards_gather(Ctx *ctx, const Parameters *p) {
     Shards *s = p->shards;
     ctx->layer = -1;
-    if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
+    if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->complete));
     for (int g = posts(s) ? 0 : 1; g < p->group_count; g++) TRY(gather(ctx, p, g));
     return OK;
 }
@@ -237,7 +237,7 @@ Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
         TRY(arrive(p, weight_slot, s->entered, end));
         s->entered = end;
     }
-    return s->lane == LANE_SIDE && !posts(s) && g > 0 ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
+    return s->lane == LANE_SIDE && !posts(s) && g > 0 ? comm_wait(s->comm, LANE_MAIN, s->arrived[g]) : OK;
 }
 
 /* ---- the update ---- */
@@ -278,7 +278,7 @@ Status shards_sum(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     const bool posted = posts(s), runs = !ctx->measuring;
     ctx->layer = -1;
     if (runs) TRY(ctx->device->fill(ctx->device, whole->squares.data, 0, tensor_bytes(whole->squares)));
-    if (runs && !posted) TRY(order(s, s->lane, LANE_MAIN, s->settled));
+    if (runs && !posted) TRY(order(s, s->lane, LANE_MAIN, s->complete));
     if (runs && posted) TRY(arrive(p, gradient_slot, LAST_GROUPS, p->group_count));
     for (int i = 0, all = 0; i < s->done; i++) {
         const int g = s->order[i];
@@ -286,7 +286,7 @@ Status shards_sum(Ctx *ctx, const Parameters *p, const Adamw *whole) {
         TRY(sum_part(ctx, p, g));
         TRY(update_part(ctx, p, whole, ADAMW_SUM, g));
     }
-    return runs && posted ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
+    return runs && posted ? order(s, s->lane, LANE_MAIN, s->complete) : OK;
 }
 
 /* Updates the first group first, because the next forward pass begins with it; where its weights are
@@ -295,11 +295,11 @@ static Status apply(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     const Shards *s = p->shards;
     const bool gathers = !posts(s);
     TRY(update_part(ctx, p, whole, ADAMW_APPLY, 0));
-    if (gathers && !ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
+    if (gathers && !ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->complete));
     if (gathers) TRY(gather(ctx, p, 0));
     for (int g = 1; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_APPLY, g));
     if (ctx->measuring || !gathers || s->lane == LANE_MAIN) return OK;
-    return comm_wait(s->comm, LANE_MAIN, s->there[0]);
+    return comm_wait(s->comm, LANE_MAIN, s->arrived[0]);
 }
 
 Status shards_update(Ctx *ctx, const Parameters *p, const Adamw *whole) {

@@ -23,16 +23,16 @@ typedef struct {
 typedef struct Shards {
     Comm *comm;
     Device *device;
-    Lane lane;      // lane of exchanges during the passes; LANE_MAIN with --check
-    bool reduces;   // set before a pass: exchange gradients as groups become ready
-    bool gathers;   // set before a pass: weights are in flight
-    int entered;    // groups whose weights have arrived; reset before a pass that gathers
-    int *order;     // groups with buckets, in the order of readiness; reset before a pass
-    int done, sent; // groups ready, and groups being exchanged
-    int events;     // of each kind, one per group
-    Event **ready;  // a group's gradients are complete
-    Event **there;  // a group's weights have arrived
-    Event *settled; // all exchanges of this pass are complete
+    Lane lane;       // lane of exchanges during the passes; LANE_MAIN with --check
+    bool reduces;    // set before a pass: exchange gradients as groups become ready
+    bool gathers;    // set before a pass: weights are in flight
+    int entered;     // groups whose weights have arrived; reset before a pass that gathers
+    int *order;      // groups with buckets, in the order of readiness; reset before a pass
+    int done, sent;  // groups ready, and groups being exchanged
+    int events;      // of each kind, one per group
+    Event **ready;   // a group's gradients are complete
+    Event **arrived; // a group's weights have arrived
+    Event *complete; // all exchanges of this pass are complete
     LateGradient late;
 } Shards;
 

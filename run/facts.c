@@ -16,12 +16,12 @@ static Status facts_lacking(const char *mine, const char *theirs, const char *me
         const int key = (int)strcspn(line, "=\n"), length = (int)strcspn(line, "\n");
         const char *other = theirs;
         while (*other && strncmp(other, line, (size_t)key + 1) != 0) other = next_line(other);
-        const int there = (int)strcspn(other, "\n");
+        const int other_length = (int)strcspn(other, "\n");
         if (!*other)
             return fail(ERROR_USAGE, "%s has %.*s, and %s has no %.*s", me, length, line, them, key, line);
-        if (length != there || strncmp(line, other, (size_t)length) != 0)
+        if (length != other_length || strncmp(line, other, (size_t)length) != 0)
             return fail(ERROR_USAGE, "%s has %.*s, and %s has %.*s: all ranks need the same", me, length,
-                        line, them, there, other);
+                        line, them, other_length, other);
     }
     return OK;
 }

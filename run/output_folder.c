@@ -80,17 +80,17 @@ Status output_folder_write_options(const OutputFolder *f) {
     return file_write(path, json, (int64_t)strlen(json));
 }
 
-Status output_folder_there(const OutputFolder *f, bool *there) {
-    *there = true;
-    return f->lock > 0 ? directory_held(f->options->out, f->lock, there) : OK;
+Status output_folder_exists(const OutputFolder *f, bool *exists) {
+    *exists = true;
+    return f->lock > 0 ? directory_held(f->options->out, f->lock, exists) : OK;
 }
 
 /* If the folder has been removed or moved away, checkpoints go to a new folder of the same name. */
 static Status renew(OutputFolder *f) {
-    bool there;
+    bool exists;
     char *latest = NULL;
-    TRY(output_folder_there(f, &there));
-    if (there) return OK;
+    TRY(output_folder_exists(f, &exists));
+    if (exists) return OK;
     output_folder_close(f);
     TRY(output_folder_take(f));
     TRY(checkpoint_latest(f->options->out, &latest));

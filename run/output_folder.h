@@ -34,7 +34,7 @@ CHECKED Status output_folder_expect(const OutputFolder *folder, int ranks, uint6
 CHECKED Status output_folder_write_options(const OutputFolder *folder);
 
 /* Whether the locked folder still exists. */
-CHECKED Status output_folder_there(const OutputFolder *folder, bool *there);
+CHECKED Status output_folder_exists(const OutputFolder *folder, bool *exists);
 
 /* Collective; requires --out. Saves weights and state as `checkpoint`, which the caller frees with
  * memory_free, and removes the checkpoints that --keep and --force discard. `state` contains the run's

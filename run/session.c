@@ -86,16 +86,16 @@ static void change_sizes(const ConfigSizes *sizes, Config *c) {
 static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char *model) {
     const struct {
         const char *name;
-        int64_t asked, there;
+        int64_t asked, actual;
     } all[] = {
         {"layers", sizes->layers, c->layers},    {"encoder-layers", sizes->encoder_layers, c->encoder_layers},
         {"heads", sizes->heads, c->heads},       {"width", sizes->width, c->width},
         {"context", sizes->context, c->context}, {"vocab", sizes->vocab, c->vocab}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].asked && all[i].asked != all[i].there)
+        if (all[i].asked && all[i].asked != all[i].actual)
             return fail(ERROR_USAGE,
                         "--%s=%" PRId64 " can change a preset only; the model in %s has %" PRId64,
-                        all[i].name, all[i].asked, model, all[i].there);
+                        all[i].name, all[i].asked, model, all[i].actual);
     const char *made_with = sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm"
                             : sizes->embeddings == EMBEDDINGS_SEPARATE && c->tied_tables
                                 ? "--embeddings=separate"

@@ -96,8 +96,8 @@ static DeviceBatch parts_of(const Trainer *t, const Batch *b, int64_t rows, int6
 }
 
 void batch_rehearse(Trainer *t, int64_t rows, int64_t seq) {
-    const int32_t there = 0;
-    const Batch batch = {.segments = &there, .lengths = &there, .source_lengths = &there};
+    const int32_t given = 0;
+    const Batch batch = {.segments = &given, .lengths = &given, .source_lengths = &given};
     t->micro = parts_of(t, &batch, rows, seq, t->source_seq);
 }
 
@@ -175,14 +175,14 @@ static Status lay_out(Trainer *t, const Batch *batch) {
     if (seq > t->seq || source_seq > t->source_seq)
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
-    int64_t there = present(batch->lengths, rows, seq), all = rows * seq;
+    int64_t valid = present(batch->lengths, rows, seq), all = rows * seq;
     if (batch->source) {
-        there += present(batch->source_lengths, t->batch, source_seq);
+        valid += present(batch->source_lengths, t->batch, source_seq);
         all += t->batch * source_seq;
     }
     t->micro = parts_of(t, batch, rows, seq, source_seq);
-    t->tokens += there;
-    t->ctx.padding = 1 - (double)there / (double)all;
+    t->tokens += valid;
+    t->ctx.padding = 1 - (double)valid / (double)all;
     return OK;
 }
 

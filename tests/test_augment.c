@@ -40,8 +40,8 @@ static void moved(const uint8_t *pixels, int down, int right, uint8_t *out) {
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) {
             int from_y = y - down, from_x = x - right;
-            bool there = from_y >= 0 && from_y < SIDE && from_x >= 0 && from_x < SIDE;
-            out[y * SIDE + x] = there ? pixels[from_y * SIDE + from_x] : 0;
+            bool inside = from_y >= 0 && from_y < SIDE && from_x >= 0 && from_x < SIDE;
+            out[y * SIDE + x] = inside ? pixels[from_y * SIDE + from_x] : 0;
         }
 }
 

@@ -139,10 +139,10 @@ static void set_weights(Rig *rig, const Case *c, Transformer *model, double *con
 /* The cache without unwritten rows. */
 static void get_cache(Rig *rig, const Case *c, Tensor cache, double *values) {
     rig_get(rig, cache, values);
-    int64_t kv = kv_of(c), there = c->past + c->steps;
+    int64_t kv = kv_of(c), used = c->past + c->steps;
     for (int64_t i = 0; i < c->layers; i++)
-        memset(values + (i * c->capacity + there) * kv, 0,
-               (size_t)((c->capacity - there) * kv) * sizeof *values);
+        memset(values + (i * c->capacity + used) * kv, 0,
+               (size_t)((c->capacity - used) * kv) * sizeof *values);
 }
 
 /* The same computed by the model. */

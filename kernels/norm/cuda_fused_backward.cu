@@ -68,14 +68,14 @@ struct RowPacks {
     float mean, rstd;
 
     __device__ __forceinline__ void load(const BackwardRows<T> &b, int64_t row) {
-        const bool there = row < b.rows;
-        mean = KIND == NORM_LAYER && there ? b.mean[row] : 0.f;
-        rstd = there ? b.rstd[statistics_at<KIND>(row)] : 0.f;
+        const bool exists = row < b.rows;
+        mean = KIND == NORM_LAYER && exists ? b.mean[row] : 0.f;
+        rstd = exists ? b.rstd[statistics_at<KIND>(row)] : 0.f;
 #pragma unroll
         for (int i = 0; i < PACKS; i++) {
             const int c = (threadIdx.x + i * blockDim.x) * VECTOR<T>;
             dy[i] = r[i] = before[i] = {};
-            if (!there || c >= b.columns) continue;
+            if (!exists || c >= b.columns) continue;
             dy[i] = load_words(b.dy + row_start<KIND>(row, b.columns, b.dy_stride) + c);
             r[i] = load_words(b.r + row_start<KIND>(row, b.columns, b.r_stride) + c);
             if (b.accumulate) before[i] = load_words(b.dr + row_start<KIND>(row, b.columns, b.dr_stride) + c);

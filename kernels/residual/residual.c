@@ -111,8 +111,8 @@ Status residual_add(Ctx *ctx, Residual *s, Tensor u, double depth, ResidualAdd *
     l->skip = added ? s->x : none;
     if (s->closing) l->y = s->kept[added ? 0 : 1];
     /* A block that runs again need not recompute its output, which the block above already has. */
-    const bool there = s->again && s->closing && !tensor_empty(l->y);
-    if (!there) {
+    const bool computed = s->again && s->closing && !tensor_empty(l->y);
+    if (!computed) {
         TRY(take_missing(ctx, ARENA_SCRATCH, ctx->call, u.dtype, linear_pre_shape(l), &l->y));
         TRY(linear_forward(ctx, l, saved));
     }

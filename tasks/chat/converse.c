@@ -269,12 +269,12 @@ static bool goes_on(const Bytes *line) {
  * Ctrl-C. */
 static bool read_message(Talk *t) {
     t->line.count = 0;
-    bool there = read_line(t, "> ");
-    while (there && goes_on(&t->line)) {
+    bool more = read_line(t, "> ");
+    while (more && goes_on(&t->line)) {
         t->line.bytes[t->line.count - 1] = '\n';
-        there = read_line(t, "  ");
+        more = read_line(t, "  ");
     }
-    return !signals_take() && (there || t->line.count);
+    return !signals_take() && (more || t->line.count);
 }
 
 static void greet(const Talk *t) {

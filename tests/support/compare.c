@@ -70,13 +70,13 @@ static double scalar(const Probe *p, double *magnitude) {
 /* (L(x + h d) - L(x - h d)) / 2h */
 static double central(const Probe *p, int input, const double *direction, double h, double *magnitude) {
     int64_t count = p->d->input_counts[input];
-    double *there = p->inputs[input], *moved = zeros(count), value[2];
+    double *point = p->inputs[input], *moved = zeros(count), value[2];
     p->inputs[input] = moved;
     for (int side = 0; side < 2; side++) {
-        for (int64_t i = 0; i < count; i++) moved[i] = there[i] + (side ? -h : h) * direction[i];
+        for (int64_t i = 0; i < count; i++) moved[i] = point[i] + (side ? -h : h) * direction[i];
         value[side] = scalar(p, magnitude);
     }
-    p->inputs[input] = there;
+    p->inputs[input] = point;
     return (value[0] - value[1]) / (2 * h);
 }
 

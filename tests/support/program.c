@@ -232,9 +232,9 @@ void log_wait(const char *folder, const char *log, pid_t program, const char *ev
     for (int waited = 0; waited < PATIENCE_MS; waited += 5) {
         bool runs = program_runs(program);
         json_t *events = log_read(folder, log, true);
-        bool there = log_step(log_last(events, event)) >= step;
+        bool reached = log_step(log_last(events, event)) >= step;
         json_decref(events);
-        if (there) return;
+        if (reached) return;
         if (!runs) fail_msg("the program ended: %s", program_end(folder, program)->error);
         wait_ms(5);
     }

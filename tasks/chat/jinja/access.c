@@ -51,9 +51,9 @@ static Status get_attribute(JinjaRun *run, JinjaValue value, const char *name, b
     *found = true;
     if (value.kind == VALUE_LOOP) return jinja_loop_attribute(run, value.loop, name, result);
     if (value.kind == VALUE_NAMESPACE) {
-        const JinjaValue *there = jinja_find(&run->pool, value.dict, jinja_word(name));
-        *found = there != NULL;
-        if (there) *result = *there;
+        const JinjaValue *item = jinja_find(&run->pool, value.dict, jinja_word(name));
+        *found = item != NULL;
+        if (item) *result = *item;
         return OK;
     }
     if (name[0] == '_' || value.kind > VALUE_NAMESPACE || value.kind == VALUE_RANGE ||
@@ -71,9 +71,9 @@ Status jinja_attribute(JinjaRun *run, JinjaValue value, const char *name, JinjaV
         TRY(get_attribute(run, value, name, &found, result));
     }
     if (found) return OK;
-    const JinjaValue *there =
+    const JinjaValue *item =
         value.kind == VALUE_DICT ? jinja_find(&run->pool, value.dict, jinja_word(name)) : NULL;
-    *result = there ? *there : jinja_undefined(name);
+    *result = item ? *item : jinja_undefined(name);
     return OK;
 }
 
@@ -111,9 +111,9 @@ Status jinja_item(JinjaRun *run, JinjaValue value, JinjaValue key, JinjaValue *r
     if (value.kind == VALUE_UNDEFINED) return no_attributes(run, value, "an item");
     TRY(jinja_step(run, value.kind == VALUE_STRING ? value.length >> 6 : 0));
     if (value.kind == VALUE_DICT) {
-        const JinjaValue *there = jinja_find(&run->pool, value.dict, key);
-        if (there) *result = *there;
-        found = there != NULL;
+        const JinjaValue *item = jinja_find(&run->pool, value.dict, key);
+        if (item) *result = *item;
+        found = item != NULL;
     } else if (has_indices(value) && jinja_whole(key, &index)) {
         found = find_index(value, index, result);
     }

@@ -248,10 +248,10 @@ const JinjaBuiltin jinja_string_methods[] = {
 /* ---- dicts ---- */
 
 static Status call_get(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    const JinjaValue *there = jinja_find(&run->pool, a->values[0].dict, a->values[1]);
+    const JinjaValue *item = jinja_find(&run->pool, a->values[0].dict, a->values[1]);
     if (!jinja_hashable(a->values[1]))
         return jinja_error(run, "a %s is no key", jinja_kind_name(a->values[1].kind));
-    *result = there ? *there : a->values[2].kind == VALUE_MISSING ? jinja_none : a->values[2];
+    *result = item ? *item : a->values[2].kind == VALUE_MISSING ? jinja_none : a->values[2];
     return OK;
 }
 

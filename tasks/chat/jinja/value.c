@@ -114,9 +114,9 @@ JinjaValue *jinja_find(JinjaPool *pool, const JinjaDict *dict, JinjaValue key) {
 }
 
 void jinja_put(JinjaPool *pool, JinjaDict *dict, JinjaValue key, JinjaValue value) {
-    JinjaValue *there = jinja_find(pool, dict, key);
-    if (there) *there = value;
-    if (there || pool->over) return;
+    JinjaValue *item = jinja_find(pool, dict, key);
+    if (item) *item = value;
+    if (item || pool->over) return;
     if (dict->count == dict->room) {
         dict->room = dict->room ? 2 * dict->room : 4;
         dict->keys = grow(pool, dict->keys, dict->count, dict->room);
