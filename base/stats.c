@@ -83,6 +83,8 @@ static double t_of(double chance, int64_t freedom) {
     return high;
 }
 
+enum { TRIMMED_LEAST = 5 }; // runs a side
+
 static double log_mean(const double *values, int64_t count) {
     double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += log(values[i]);
@@ -104,6 +106,32 @@ static RunsRatio ratio_of_means(const double *a, int64_t a_count, const double *
     const double room = t_of(0.05, freedom) * error;
     const double chance = error > 0 ? chance_beyond(fabs(change) / error, freedom) : change == 0;
     return (RunsRatio){exp(change), exp(change - room), exp(change + room), chance};
+}
+
+/* The mean of the logarithms without the least and the largest, and the square of its standard error, from the
+ * squares of the Winsorized logarithms: the least and the largest take the values of their neighbours. */
+static double trimmed_mean(const double *values, int64_t count, double *error2) {
+    OWNED double *logs = memory_array((size_t)count, sizeof *logs);
+    const double kept = (double)(count - 2);
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < count; i++) logs[i] = log(values[i]);
+    (void)median(logs, count); // which sorts them
+    for (int64_t i = 1; i < count - 1; i++) sum += logs[i];
+    logs[0] = logs[1];
+    logs[count - 1] = logs[count - 2];
+    const double middle = (sum + logs[0] + logs[count - 1]) / (double)count;
+    for (int64_t i = 0; i < count; i++) squares += (logs[i] - middle) * (logs[i] - middle);
+    *error2 = squares / (kept * (kept - 1));
+    return sum / kept;
+}
+
+/* Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 1974, with pooled degrees of
+ * freedom. */
+static double trimmed_chance(const double *a, int64_t a_count, const double *b, int64_t b_count) {
+    double a_error2, b_error2;
+    const double change = trimmed_mean(b, b_count, &b_error2) - trimmed_mean(a, a_count, &a_error2);
+    const double error = sqrt(a_error2 + b_error2);
+    return error > 0 ? chance_beyond(fabs(change) / error, a_count + b_count - 6) : change == 0;
 }
 
 /* The distribution of Mann and Whitney's U (1947, section 3) for a_count and b_count runs of the same
@@ -130,6 +158,8 @@ RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t 
     const double change = log_mean(b, b_count) - log_mean(a, a_count);
     if (a_count < 2 || b_count < 2 || !isfinite(change)) return (RunsRatio){exp(change), 0, INFINITY, 1};
     RunsRatio r = ratio_of_means(a, a_count, b, b_count);
+    if (a_count >= TRIMMED_LEAST && b_count >= TRIMMED_LEAST)
+        r.chance = trimmed_chance(a, a_count, b, b_count);
     int64_t pairs = a_count * b_count, below = 0, above = 0, left_out = -1;
     OWNED double *ratios = memory_array((size_t)pairs, sizeof *ratios);
     OWNED double *chances = rank_chances(a_count, b_count);
