@@ -60,6 +60,13 @@ static const char *shapes_of(const Trace *t, const TraceEvent *e) {
     return NULL;
 }
 
+/* The line that implements the operation of a device event. */
+static const char *source_of(const Trace *t, const TraceEvent *e) {
+    const char *source = e->source;
+    for (int64_t i = e->parent; i >= 0 && !source; i = t->events[i].parent) source = t->events[i].source;
+    return source;
+}
+
 static KernelRow *kernel_of(Figures *f, const TraceEvent *e, int64_t *index) {
     char label[KERNEL_NAME_BYTES], decoded[KERNEL_NAME_BYTES];
     *index = figures_kernel(f, e);
@@ -74,7 +81,8 @@ static KernelRow *kernel_of(Figures *f, const TraceEvent *e, int64_t *index) {
                                      .kind = e->kind,
                                      .call = e->operation ? e->call : NULL,
                                      .longest = e,
-                                     .shapes = shapes_of(f->trace, e)};
+                                     .shapes = shapes_of(f->trace, e),
+                                     .source = source_of(f->trace, e)};
     return &f->kernels[*index];
 }
 
@@ -99,6 +107,7 @@ static void add_kernel(Figures *f, const TraceEvent *e, KernelTimes *all) {
     if (trace_length(e) > trace_length(row->longest)) {
         row->longest = e;
         row->shapes = shapes_of(f->trace, e);
+        row->source = source_of(f->trace, e);
     }
     if (e->operation) add_served(row, e);
     use->ns += (double)trace_length(e);

@@ -63,6 +63,7 @@ typedef struct {
     Stats times, queued;       // ns of each event; and from the launching call to its begin, if known
     const TraceEvent *longest; // of its events
     const char *shapes;        // input shapes of the longest event's operation; NULL if unknown
+    const char *source;        // line that implements that operation; NULL if unknown
     KernelServed *served;
     int64_t served_count, served_room;
 } KernelRow;

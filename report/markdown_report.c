@@ -125,13 +125,6 @@ static int longer(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The line that implements the first operation that launched the kernel; "" if unknown. */
-static const char *source_of(const BundlePath *path, const KernelRow *k) {
-    for (int64_t i = 0; k->call && i < path->rows_count; i++)
-        if (strcmp(path->rows[i].call, k->call) == 0 && path->rows[i].source) return path->rows[i].source;
-    return "";
-}
-
 /* How the kernel was launched, if the table of kernels has it. */
 static void print_launch(const BundlePath *path, const KernelRow *k, FILE *file) {
     static const char *const keys[] = {"grid", "block", "registers", "shared_bytes", "occupancy"};
@@ -171,7 +164,7 @@ static void print_anatomy(const KernelRow *k, const char *source, FILE *file) {
 static void print_kernel(const BundlePath *path, const KernelRow *k, int chapter, int64_t number,
                          FILE *file) {
     const KernelUse all = use_of(k);
-    const char *source = source_of(path, k);
+    const char *source = k->source ? k->source : "";
     fprintf(file, "\n### %d.%" PRId64 " ", chapter, number);
     markdown_print(k->label ? k->label : k->name, NAME_BYTES, file);
     fprintf(file,

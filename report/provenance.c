@@ -1,5 +1,7 @@
 #include "report/provenance.h"
 
+#include "base/wrap.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -69,7 +71,8 @@ void provenance_print_differences(const TraceRun *before, const TraceRun *after,
         if (strcmp(what, "date") == 0 || strstr(what, " clocks")) continue;
         for (int64_t k = 0; k < b.rows; k++)
             if (strcmp(what, cell(&b, k, WHAT)) == 0 && strcmp(cell(&a, i, VALUE), cell(&b, k, VALUE)) != 0)
-                fprintf(file, "DIFFERENT %s: %s, then %s\n", what, cell(&a, i, VALUE), cell(&b, k, VALUE));
+                print_report("", 0, file, "DIFFERENT %s: %s, then %s", what, cell(&a, i, VALUE),
+                             cell(&b, k, VALUE));
     }
     table_free(&a);
     table_free(&b);

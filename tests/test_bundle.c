@@ -604,9 +604,11 @@ static void different_configurations_are_said(void **state) {
     size_t length = 0;
     int exceeded;
     char *settings[2][3] = {{"fused=1", "beta1=0.9", "older=1"}, {"fused=0", "beta1=0.9"}};
+    run.command = "train --data=before.txt --model=gpt2 --batch=4 --seq=1024 --profile-out=runs/before";
     run.batch = 4, run.threads = 2, run.commit = "abc", run.host_clocks = "2.0 GHz";
     run.settings = settings[0], run.settings_count = 3;
     make_one(&ones[0], &run, 100, 0);
+    run.command = "train --data=after.txt";
     run.batch = 8, run.threads = 1, run.commit = "abd", run.host_clocks = "2.1 GHz";
     run.settings = settings[1], run.settings_count = 2;
     make_one(&ones[1], &run, 100, 0);
@@ -616,6 +618,7 @@ static void different_configurations_are_said(void **state) {
     fclose(file);
     assert_non_null(strstr(text, "DIFFERENT batch: 4, then 8\n"));
     assert_non_null(strstr(text, "DIFFERENT threads: 2, then 1\n"));
+    assert_non_null(strstr(text, "runs/before, then train\n--data=after.txt\n")); // REPORT_WIDTH
     assert_non_null(strstr(text, "DIFFERENT commit: abc, then abd\n"));
     assert_non_null(strstr(text, "DIFFERENT --fused: 1, then 0\n"));
     assert_null(strstr(text, "beta1"));

@@ -71,6 +71,15 @@ static void test_least_bytes(void **state) {
     assert_null(strstr(ran->output, "\nnaive ")); // without --compare
 }
 
+/* With the limits of this machine, which are the longest part of the report. */
+static void test_width(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, "infer --op=pool --batch=1 --seq=8 --width=32 --repeats=2 --device=cpu");
+    expect_text(ran->output, "limits measured here: ");
+    expect_text(ran->output, "are in a cache.\n");
+    expect_width(ran->output);
+}
+
 /* Only the requested pass is reported: it has no primitives of the forward pass. */
 static void test_primitives(void **state) {
     const Ran *forward = program_succeeds(*state, "infer --op=linear " SIZES);
@@ -99,7 +108,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_operation), cmocka_unit_test(test_each_backward_pass),
         cmocka_unit_test(test_least_bytes),    cmocka_unit_test(test_primitives),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_width),          cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -34,6 +34,19 @@ static void expect_setting(const TraceRun *run, const char *setting) {
     fail_msg("the profile does not say %s", setting);
 }
 
+/* Each primitive names a line of a file of ours. */
+static const char *source_of(const BundlePath *path, const char *kernel) {
+    const char *found = NULL;
+    for (int64_t i = 0; i < path->kernels_count; i++) {
+        const KernelRow *k = &path->kernels[i];
+        if (strchr(k->name, ':') && !(k->source && strchr(k->source, ':')))
+            fail_msg("%s has no source", k->name);
+        if (strcmp(k->name, kernel) == 0) found = k->source;
+    }
+    if (!found) fail_msg("no kernel is named %s", kernel);
+    return found;
+}
+
 static void train_leaves_its_files(void **state) {
     program_succeeds(*state, "train " TINY " " SHORT " --dtype=fp32 --peaks --profile-out=made/here -q");
     Bundle bundle = bundle_in(*state, "made/here/profiling_stats.json");
@@ -52,15 +65,20 @@ static void train_leaves_its_files(void **state) {
     assert_int_equal(path->step.tokens, 64);
     assert_true(path->audit_count >=
                 6); // one more check each if the limits and the tracing overhead are known
+    assert_string_not_equal(source_of(path, "attention backward: flash attention"),
+                            source_of(path, "attention forward: flash attention"));
+    expect_text(source_of(path, "norm backward: gradients"), "kernels/norm/cpu_fused.c:"); // of several calls
     bundle_free(&bundle);
     const Ran *ran = program_succeeds(*state, "profile check made/here/profiling_stats.json");
     expect_text(ran->output, "gpt2-nano (changed), fp32");
     program_succeeds(*state, "profile page made/here/profiling_stats.json again.html");
     expect_same_file(*state, "made/here/profile.html", "again.html");
-    program_succeeds(*state, "grep -q -- --profile-out=made/here made/here/kernel_analysis_report.md");
+    program_succeeds(*state,
+                     "grep -q -- --profile-out=made/here made/here/kernel_analysis_report_bs2_seq32.md");
     assert_true(path_exists(inside(*state, "made/here/tables/operations.csv")));
     program_succeeds(*state, "grep -qxF -- --dtype,fp32 made/here/tables/provenance.csv");
-    program_succeeds(*state, "grep -qF -- '| --dtype | fp32 |' made/here/kernel_analysis_report.md");
+    program_succeeds(*state,
+                     "grep -qF -- '| --dtype | fp32 |' made/here/kernel_analysis_report_bs2_seq32.md");
     program_succeeds(*state, "grep -qF -- '\"--dtype\":\"fp32\"' made/here/*_trace_*.json");
     program_succeeds(
         *state, "test $(ls made/here/tables/*.csv | wc -l) = $(grep -c '^### ' made/here/tables/all.md)");

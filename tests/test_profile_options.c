@@ -1,7 +1,6 @@
 /* The profile's options from the user's side: windows, timers, names, errors. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "base/wrap.h"
 #include "tests/support/program.h"
 
 #include <stdio.h>
@@ -39,8 +38,7 @@ static void test_window(void **state) {
     expect_text(ran->output, " us  ");
     const char *head = strstr(ran->output, "\nCPU clock; steps 2 to 3");
     assert_true(head && head < strstr(ran->output, "Operations\n")); // the source is named before all tables
-    for (const char *line = head, *end; (end = strchr(line, '\n')); line = end + 1)
-        if (end - line > REPORT_WIDTH) fail_msg("wider than %d: %.*s", REPORT_WIDTH, (int)(end - line), line);
+    expect_width(head);
     assert_true(path_exists(inside(*state, "segments/profiling_stats_segment1.json")));
     assert_true(path_exists(inside(*state, "segments/gpt2-nano_trace_bs2_seq32_segment2.json")));
 }

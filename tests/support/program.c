@@ -2,6 +2,7 @@
 #include "tests/support/program.h"
 
 #include "base/files.h"
+#include "base/wrap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -288,6 +289,11 @@ void expect_same_file(const char *folder, const char *one, const char *other) {
         fail_msg("%s and %s differ", one, other);
     file_unmap(&a);
     file_unmap(&b);
+}
+
+void expect_width(const char *report) {
+    for (const char *line = report, *end; (end = strchr(line, '\n')); line = end + 1)
+        if (end - line > REPORT_WIDTH) fail_msg("wider than %d: %.*s", REPORT_WIDTH, (int)(end - line), line);
 }
 
 void expect_text(const char *text, const char *part) {

@@ -66,5 +66,7 @@ const char *log_numbers(const char *folder, const char *log, int64_t after);
 
 /* Fails the test unless both files are equal. */
 void expect_same_file(const char *folder, const char *one, const char *other);
+/* Fails the test unless each line of the report has at most REPORT_WIDTH columns. */
+void expect_width(const char *report);
 /* Fails the test unless `text` contains `part`. */
 void expect_text(const char *text, const char *part);
