@@ -64,25 +64,33 @@ static Status write_bundle(const Bundle *bundle, const char *folder, const Profi
     return status || !options->torch ? status : in_torch_words(file, options);
 }
 
+/* "_bs8_seq128" and the suffix, as in names of guides to PyTorch's profiler. A sweep's suffix already contains
+ * the sizes. */
+static void sizes_of(const TraceRun *run, const char *suffix, char text[FILE_NAME_BYTES]) {
+    int length = 0;
+    if (!suffix || strncmp(suffix, "_bs", 3) != 0)
+        length = snprintf(text, FILE_NAME_BYTES, "_bs%" PRId64 "_seq%" PRId64, run->batch, run->seq);
+    snprintf(text + length, (size_t)(FILE_NAME_BYTES - length), "%s", suffix ? suffix : "");
+}
+
 static Status write_report(const Bundle *bundle, const char *folder, const ProfileOptions *options) {
     TextFile text;
-    char name[FILE_NAME_BYTES];
-    file_name("kernel_analysis_report", NULL, options, ".md", name);
+    char sizes[FILE_NAME_BYTES], name[FILE_NAME_BYTES];
+    sizes_of(&bundle->run, options->suffix, sizes);
+    snprintf(name, sizeof name, "kernel_analysis_report%.200s.md", sizes);
     TRY(text_file_open(&text));
     markdown_report_print(bundle, text.file);
     return text_file_save(&text, folder, name);
 }
 
-/* "gpt2_naive_trace_bs8_seq128.json", as in guides to PyTorch's profiler. Characters that are unsuitable in a
- * file name become "-", and "(changed)" after a model's name is omitted. A sweep's suffix already contains
- * the sizes. */
+/* "gpt2_naive_trace_bs8_seq128.json". Characters that are unsuitable in a file name become "-", and "(changed)"
+ * after a model's name is omitted. */
 static void trace_name_of(const TraceRun *run, const char *label, const char *suffix,
                           char name[FILE_NAME_BYTES]) {
-    char sizes[64] = "";
-    if (!suffix || strncmp(suffix, "_bs", 3) != 0)
-        snprintf(sizes, sizeof sizes, "_bs%" PRId64 "_seq%" PRId64, run->batch, run->seq);
-    snprintf(name, FILE_NAME_BYTES, "%.*s%s%s_trace%s%s.json", (int)strcspn(run->model, " "), run->model,
-             label ? "_" : "", label ? label : "", sizes, suffix ? suffix : "");
+    char sizes[FILE_NAME_BYTES];
+    sizes_of(run, suffix, sizes);
+    snprintf(name, FILE_NAME_BYTES, "%.*s%s%s_trace%s.json", (int)strcspn(run->model, " "), run->model,
+             label ? "_" : "", label ? label : "", sizes);
     for (char *at = name; *at; at++)
         if (!isalnum((unsigned char)*at) && !strchr("._-", *at)) *at = '-';
 }
