@@ -14,8 +14,8 @@ def told(taken, numbers):
     """Of a run: which profiles, where and when."""
     which = ("profile " if len(numbers) == 1 else "profiles ") + ", ".join(map(str, numbers))
     commit = f", commit {taken['commit']}" if taken["commit"] else ""
-    peers = f"; PyTorch {taken['torch']} on the same machine, by the scripts of `tests/peers/`" if taken["torch"] else ""
-    return f"- {which}: on {taken['on']}, {taken['date']}{commit}{peers}"
+    peers = f", PyTorch {taken['torch']}" if taken["torch"] else ""
+    return f"- {which}: {taken['on']}, {taken['date']}{commit}{peers}"
 
 
 def head(sections):
@@ -29,13 +29,12 @@ def head(sections):
     return [
         "# The published profiles, taken again",
         "",
-        "Written by `make profiles` from runs of `./train` and `./infer`:",
+        "Written by `make profiles`; PyTorch by the scripts of `tests/peers/` on the same machine:",
         "",
         *(told(dict(taken), numbers) for taken, numbers in by_run.items()),
         "",
-        "Each command is below its heading. Times are medians, taken with tracing off; shares are of device time, taken with",
-        "tracing on. `source.txt` and `target.txt` are lines of letters, each a token of the tokenizer `letters`, which",
-        "`./train --train-tokenizer=260 --data=source.txt --out=letters` has made.",
+        "Times are medians with tracing off; shares are of device time, with tracing on. `source.txt` and `target.txt` are lines of letters,",
+        "each a token of the tokenizer `letters` (`./train --train-tokenizer=260 --data=source.txt --out=letters`).",
         "",
         *small,
     ]
@@ -102,7 +101,7 @@ def training(machine, page):
 
 def whole_step(machine, page, base, naive, figures):
     """Forward, backward and AdamW by several paths; that of `naive` is known."""
-    page.put("The whole step, of which that was the first part:")
+    page.put("The whole step:")
     rows = []
     for label, dtype in [("naive", "fp32"), ("fused", "fp32")] + ([("fused", "bf16")] if machine.gpu else []):
         path = naive
@@ -117,9 +116,8 @@ def whole_step(machine, page, base, naive, figures):
             rows.append([f"PyTorch {path}, {dtype}", ms(forward), f"{ms(step - forward)}, with AdamW", "", ms(step)])
             figures[f"PyTorch {path}, {dtype}"] = [forward, step]
     page.table(["path", "forward", "backward", "AdamW", "whole step, tracing off"], rows)
-    page.put(f"The fused rows by the same command with `--fused=1`, `--dtype` and `--profile={window(machine)}`. The parts of a",
-             "step are device time; PyTorch's are the time of a forward pass alone and the rest of a step.",
-             "PyTorch's step on another H200: 42.8 ms naive and eager in fp32, 36.3 ms compiled in bf16.", "")
+    page.put(f"The fused rows by the same command with `--fused=1`, `--dtype` and `--profile={window(machine)}`. Parts of a step are device time;",
+             "PyTorch's are a forward pass alone and the rest of a step.", "")
 
 
 # ---- 2 ----
@@ -209,22 +207,17 @@ def ladder(machine, page, base, figures, first):
     if peer:
         rows.append(["PyTorch, naive and eager, no cache", *[""] * 5, ms(peer), "", f"{times[0] / peer:.2f}"])
         figures["PyTorch naive"] = peer
-    page.put(f"{N} tokens, step by step; each row adds to the one above. A translation by the second command, without",
-             "`--profile` and with these options (the last without `--min-tokens`), the median of three:")
+    page.put("Step by step; each row adds to the one above: the second command without `--profile` and with these options (the last without",
+             "`--min-tokens`), the median of three. Predicted is the gain of the larger estimate, FLOP or launches (of a graph: "
+             f"{IN_GRAPH * 1e6:.1f} us a kernel), by", "rules of thumb set before the run:")
     page.table(["step", "GFLOP", f"at {MULTIPLY_RATE / 1e12:.0f} TFLOP/s", "launches a token", f"at {LAUNCH * 1e6:.0f} us each",
                 "gain predicted", "time", "gain", "gain in all"], rows)
     work = [decode_work(511, 24, 30000, 512, 2048, way) for way in ("all", "cached")]
     page.put(
-        f"At the published sizes the work falls {work[0] / work[1]:.0f} times, from {1e-12 * work[0]:.1f} TFLOP to "
-        f"{1e-9 * work[1]:.1f} GFLOP. The time falls far less, since the naive rows",
-        "have nearly as many launches as the first. A prediction is the larger of two estimates, FLOP and launches, against the",
-        "larger of the row above; both rates are rules of thumb, set before the run (a kernel in a graph: "
-        f"{IN_GRAPH * 1e6:.1f} us). At the published",
-        "sizes launches are the larger in every row, so that fewer FLOP with as many launches are predicted to gain nothing.",
-        f"Measured, the time of a token over its launches is {', '.join(each[:5])} in the first five rows.",
-        "The estimates leave out what each token costs besides: its logits go to the host, which picks the likeliest. Fused",
-        "kernels do not shorten that, so they can gain less than predicted, and the last row, which does away with it, more.",
-        "PyTorch eager took 1.87 s on another H200.", "")
+        f"The work falls {work[0] / work[1]:.0f} times, from {1e-12 * work[0]:.1f} TFLOP to {1e-9 * work[1]:.1f} GFLOP; the time falls less, "
+        "since the naive rows keep their launches, which are the",
+        f"larger estimate in every row. A token's time over its launches is {', '.join(each[:5])} in the first five rows: the",
+        "estimates leave out that a token's logits go to the host, which only the last row avoids.", "")
 
 
 # ---- 3 ----
@@ -233,9 +226,8 @@ def ladder(machine, page, base, figures, first):
 def bert(machine, page):
     sizes = machine.sizes
     page.put("## 3. BERT's forward pass: what it is made of", "")
-    page.put("Shares of device time. Published: products 40 to 50%, batched products 10 to 15%, softmax 10 to 15%, layer norm",
-             "5 to 10%, GELU 3 to 5%. In the fused path attention is one kernel, and bias and GELU are one pass after their",
-             "product (in fp32: in bf16 they are the product's epilogue where its GELU is the tanh form).")
+    page.put("Published: products 40 to 50%, batched products 10 to 15%, softmax 10 to 15%, layer norm 5 to 10%, GELU 3 to 5%. In the fused path",
+             "attention is one kernel, and bias and GELU are one pass after their product.")
     command, by_size = machine.sweep("--model=bert-base" if machine.gpu else "--model=bert-nano", "--dtype=fp32", "--compare",
                                      batches=sizes.batches, lengths=sizes.lengths, window=window(machine))
     page.command(command)
@@ -254,16 +246,14 @@ def bert(machine, page):
                 "fused: linears", "fused: attention", "fused: layer norm", "fused: bias and GELU, of the linears"], rows)
     peers = machine.torch.ask("BERT", 10)
     if peers:
-        page.put("PyTorch, naive and eager in fp32, by its own profiler, of device time too:")
+        page.put("PyTorch, naive and eager in fp32, by its own profiler:")
         parts = ["products", "batched", "softmax", "layer norm", "GELU"]
         page.table(["batch x length", *parts, "time"],
                    [[size.replace("x", " x "), *(share(peer[part], 1) for part in parts), ms(peer["ms"])]
                     for size, peer in peers.items()])
         figures["PyTorch naive"] = peers
-    page.put("The naive path here has a kernel for each primitive of the textbook: four of a softmax, five of a norm with the",
-             "residual added to it, one of a bias. PyTorch has one kernel for a softmax and one for a norm, and adds the bias in",
-             "the product, so its products have a larger share and its norms a smaller one. What is missing to 100% is bias,",
-             "scale, mask, and splitting and merging heads.", "")
+    page.put("The naive path has a kernel for each primitive: four of a softmax, five of a norm with its residual, one of a bias. PyTorch has one of",
+             "each, and adds the bias in the product. What is missing to 100% is bias, scale, mask, and splitting and merging heads.", "")
     return figures
 
 
@@ -276,8 +266,8 @@ def decoder_only(machine, page):
     base = [*size, "--tokenizer=bytes", "--dtype=fp32", "--val-every=0", "--sample-every=0"]
     page.put("## 4. Decoder-only: the forward pass against the full step with AdamW", "")
     command, naive = machine.profile("train", *base, "--fused=0", window=window(machine))
-    other, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
-    page.command(command, other)
+    _, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
+    page.command(command + "  # and with --fused=1")
     rows, figures = [], {}
 
     def product(operation, inside):
@@ -295,14 +285,12 @@ def decoder_only(machine, page):
     page.table(["path", "device time", "matrix products", "everything else"], rows)
     products, softmax = naive.time(runs.batched_product), naive.time(runs.softmax)
     page.put(
-        "Attention's softmax against its two products, per head, T x T scores of width D: the products take 4 T^2 D FLOP, the",
-        "softmax 5 T^2 (maximum, subtraction, exponential, sum, division), or 3 T^2 if only the last three count. "
-        f"So the ratio is 4D/5 = {4 * head_size / 5:.0f}",
-        f"(4D/3 = {4 * head_size / 3:.0f}) for D = {head_size}, at any T. The published 1365 is 2 x 512^3 / (3 x 256^2): a product"
-        " over the model's whole width",
-        f"against the softmax of one head of another length. By time the ratio here is {products / softmax:.2f}: "
-        f"{ms(products)} against {ms(softmax)} in the naive",
-        "forward pass, because the softmax moves bytes and the products multiply.", "")
+        "Per head of width D, attention's products take 4 T^2 D FLOP and its softmax 5 T^2 (maximum, subtraction, exponential, sum, division), or",
+        f"3 T^2 if only the last three count: a ratio of 4D/5 = {4 * head_size / 5:.0f} (4D/3 = {4 * head_size / 3:.0f}) for D = {head_size}, "
+        "at any T. The published 1365 is 2 x 512^3 / (3 x 256^2): a",
+        "product over the whole width against the softmax of one head of another length. "
+        f"By time the ratio is {products / softmax:.2f}, {ms(products)} against {ms(softmax)} in",
+        "the naive forward pass: the softmax moves bytes.", "")
     figures["attention by time"] = products / softmax
     return figures
 
@@ -327,8 +315,8 @@ def gelu(machine, page):
     base = (["--model=gpt2", "--vocab=50257", "--dtype=bf16"] if machine.gpu else []) + [
         f"--batch={batch}", f"--seq={seq}", "--tokenizer=bytes", "--val-every=0", "--sample-every=0"]
     command, naive = machine.profile("train", *base, "--fused=0", window=window(machine))
-    other, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
-    paths, commands = [naive, fused], [command, other]
+    _, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
+    paths, commands = [naive, fused], [command + "  # and with --fused=1"]
     if not machine.gpu:  # where a GPU's epilogue also writes the argument; the CPU's library cannot
         command, inferred = machine.profile("infer", "--model=gpt2-nano", f"--batch={batch}", f"--seq={seq}",
                                             window=window(machine))
@@ -347,7 +335,7 @@ def gelu(machine, page):
     page.table(["form", "time", "launches", "bytes moved"], rows)
     page.put(f"One kernel is {primitives['ms'] / kernel['ms']:.1f} times as fast as the primitives, which move "
              f"{primitives['bytes'] / kernel['bytes']:.0f} times the bytes. Published: an order of magnitude.",
-             f"In the model, all of `mlp.expand` of {layers} layers, forward in training, where the GELU's argument is kept"
+             "", f"All of `mlp.expand` of {layers} layers, forward in training, where the GELU's argument is kept"
              + (":" if machine.gpu else ", and in inference, where it is not:"))
 
     one = layers * batch * seq * hidden * item  # bytes of the product's output, read or written once
@@ -375,16 +363,16 @@ def loader(machine, page):
     items = 8 if machine.gpu else 2
     free = runs.summary(machine.steps("train", *base)[1], items)
     delay = f"--reader-delay={int(1000 * free['batch cost'] * 0.38 / 0.62)}"
-    columns, commands = {}, []
+    columns, command = {}, ""
     for workers, name in ((0, "before: 0 workers"), (4, "after: 4 workers")):
-        command, steps = machine.steps("train", *base, delay, f"--workers={workers}")
-        commands.append(command)
+        made, steps = machine.steps("train", *base, delay, f"--workers={workers}")
+        command = command or made + "  # and with --workers=4"
         columns[name] = runs.summary(steps, items)
     for workers, peer in machine.torch.ask("loader", 40).items():
         columns[f"PyTorch, {workers} workers"] = {"reader cost": peer["waited"], "batch cost": peer["ms"], "rate": peer["rate"]}
-    page.command(*commands)
-    page.put(f"A step takes {ms(free['batch cost'])} where nothing is slow. The reader is slowed down so far that it should have",
-             "38% of a step. The perf summary before and after, averages of the later half of the steps:")
+    page.command(command)
+    page.put(f"A step takes {ms(free['batch cost'])} where nothing is slow; the reader is slowed down to have 38% of a step. "
+             "Averages of the later half of the steps:")
     page.table(
         ["perf summary", *columns, "published"],
         [["reader cost", *(ms(c["reader cost"]) for c in columns.values()), ""],
@@ -393,8 +381,8 @@ def loader(machine, page):
          ["sequences per second", *(f"{c['rate']:,.0f}" for c in columns.values()), "about threefold"]])
     before, after = list(columns.values())[:2]
     page.put(
-        f"Sequences per second rise {after['rate'] / before['rate']:.2f} times. With 38% of the step spent waiting, taking all of",
-        "the waiting away gives 1 / (1 - 0.38) = 1.6 times: a threefold rise needs a reader that takes two thirds of a step.", "")
+        f"Sequences per second rise {after['rate'] / before['rate']:.2f} times, of 1 / (1 - 0.38) = 1.6 at most: "
+        "a threefold rise needs a reader that takes two thirds of a step.", "")
     return {"no delay": free, **columns}
 
 

@@ -80,11 +80,11 @@ def check():
 
 
 def weak(sizes=(2, 8, 64, 1024)):
-    print("| | batch a GPU | one GPU |" + "".join(f" {n} |" for n in sizes) + " exposed at 8, 1,024 |")
-    print("|---|---|---|" + "---|" * (len(sizes) + 1))
+    print("| | batch per GPU |" + "".join(f" {n:,} |" for n in sizes) + " exposed at 8, at 1,024 |")
+    print("|---|---|" + "---|" * (len(sizes) + 1))
     for m in MODELS:
-        cells = "".join(f" {step(m, n)[0]:.1f} ms, {100 * m.step / step(m, n)[0]:.1f}% |" for n in sizes)
-        print(f"| {m.name} | {m.batch} | {m.step:.1f} ms |{cells} {step(m, 8)[1]:.1f}, {step(m, 1024)[1]:.1f} ms |")
+        cells = "".join(f" {100 * m.step / step(m, n)[0]:.1f}% |" for n in sizes)
+        print(f"| {m.name} | {m.batch} |{cells} {step(m, 8)[1]:.1f}, {step(m, 1024)[1]:.1f} ms |")
 
 
 def strong(tokens=524288, seq=1024, sizes=(2, 8, 64, 512)):

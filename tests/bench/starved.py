@@ -47,7 +47,8 @@ def pictures(machine, page):
         row = figures[f"{workers} workers"] = runs.summary(events, batch)
         rows.append([workers, ms(row["reader cost"]), ms(row["batch cost"]), share(row["reader cost"], row["batch cost"]),
                      f"{row['rate']:,.1f}", binding(row, figures["0 workers"]["reader cost"], workers, free["batch cost"])])
-    page.command(*commands)
+    others = ", ".join(f"{workers} (--steps={steps})" for workers, steps in list(plan.items())[1:])
+    page.command(commands[0] + f"  # and with --workers={others}")
     page.put(f"{classes * drawn * names:,} JPEG files of {width} x {height} pixels ({size / 1e6:.1f} MB each; {classes * drawn}",
              f"different ones, drawn by `bench/pictures make`), decoded, cut and scaled on {cores} cores. Reading one",
              f"takes a core {ms(figures['0 workers']['reader cost'] / batch)}, and the step without that {ms(free['batch cost'])}. Averages of the later half:")
