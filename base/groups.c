@@ -5,8 +5,12 @@
 #include <math.h>
 #include <string.h>
 
+const int8_t groups_levels[LEVELS] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
+
 typedef struct {
-    float code[GROUP]; // whole numbers
+    float code[GROUP];
+    int32_t stored[GROUP]; // I4: the level's number
     float scale;
 } Group;
 
@@ -21,62 +25,113 @@ static float extreme_of(const float *x) {
     return most > -least ? most : least;
 }
 
-/* Codes for a scale, and the sum of their squared errors. A scale too small to be divided by leaves zeros. */
-static float round_group(const float *x, float scale, float least, float most, Group *group) {
-    group->scale = bfloat16_to_float(bfloat16_from_float(scale));
-    const float inverse = fabsf(group->scale) >= 0x1p-120f ? 1 / group->scale : 0;
+/* Sets the scale; returns its inverse. A scale too small to be divided by leaves zeros. */
+static float set_scale(Group *group, float scale) {
+    const float rounded = bfloat16_to_float(bfloat16_from_float(scale));
+    group->scale = fabsf(rounded) >= 0x1p-120f ? rounded : 0;
+    return group->scale != 0 ? 1 / group->scale : 0;
+}
+
+static void quantize8(const float *x, Group *group) {
+    const float inverse = set_scale(group, fabsf(extreme_of(x)) / 127);
+    for (int i = 0; i < GROUP; i++) {
+        const float code = rintf(x[i] * inverse);
+        group->stored[i] = (int32_t)(code < -127 ? -127 : code > 127 ? 127 : code);
+    }
+}
+
+/* Selects the nearest levels; returns the sum of the squared errors, each times its importance. */
+static float round4(const float *x, const float *importance, float scale, Group *group) {
+    const float inverse = set_scale(group, scale);
     float error = 0;
+    for (int i = 0; i < GROUP; i++) group->code[i] = groups_levels[0], group->stored[i] = 0;
+    for (int l = 1; l < LEVELS; l++) {
+        const float middle = (float)(groups_levels[l - 1] + groups_levels[l]) / 2, level = groups_levels[l];
+#pragma omp simd
+        for (int i = 0; i < GROUP; i++) {
+            const bool above = x[i] * inverse > middle;
+            group->code[i] = above ? level : group->code[i];
+            group->stored[i] += above;
+        }
+    }
 #pragma omp simd reduction(+ : error)
     for (int i = 0; i < GROUP; i++) {
-        const float code = rintf(x[i] * inverse), kept = code < least ? least : code > most ? most : code;
-        const float off = x[i] - kept * group->scale;
-        group->code[i] = kept;
-        error += off * off;
+        const float off = x[i] - group->code[i] * group->scale;
+        error += importance[i] * off * off;
     }
     return error;
 }
 
-static void quantize8(const float *x, int8_t *codes, uint16_t *scale) {
-    Group group;
-    round_group(x, fabsf(extreme_of(x)) / 127, -127, 127, &group);
-    for (int i = 0; i < GROUP; i++) codes[i] = (int8_t)group.code[i];
-    *scale = bfloat16_from_float(group.scale);
+/* The scale of least error for the group's codes. */
+static float best_scale(const float *x, const float *importance, const Group *group) {
+    float products = 0, squares = 0;
+#pragma omp simd reduction(+ : products, squares)
+    for (int i = 0; i < GROUP; i++) {
+        products += importance[i] * x[i] * group->code[i];
+        squares += importance[i] * group->code[i] * group->code[i];
+    }
+    return squares > 0 ? products / squares : 0;
 }
 
-/* The scales to try map -8 to the extreme, or to a value slightly below or above it. */
-static void quantize4(const float *x, uint8_t *codes, uint16_t *scale) {
-    static const float extremes[] = {8, 7.5F, 7, 6.5F, 6, 8.5F, 9};
+/* The extreme gets an outer level, or lies a little before or behind it. */
+static void quantize4(const float *x, const float *importance, Group *best) {
+    static const float extremes[] = {-127, -115, -104, -138, 113};
     const float extreme = extreme_of(x);
-    Group best, group;
-    float least = round_group(x, -extreme / extremes[0], -8, 7, &best);
-    for (size_t i = 1; i < sizeof extremes / sizeof *extremes; i++) {
-        const float error = round_group(x, -extreme / extremes[i], -8, 7, &group);
-        if (error >= least) continue;
+    float least = 0;
+    for (size_t i = 0; i < sizeof extremes / sizeof *extremes; i++) {
+        Group groups[2];
+        const float first = round4(x, importance, extreme / extremes[i], &groups[0]);
+        const float second = round4(x, importance, best_scale(x, importance, &groups[0]), &groups[1]);
+        const float error = first < second ? first : second;
+        if (i > 0 && !(error < least)) continue;
         least = error;
-        best = group;
+        *best = groups[second < first];
     }
-    for (int j = 0; j < GROUP / 2; j++)
-        codes[j] = (uint8_t)((int)best.code[j] + 8 + ((int)best.code[j + GROUP / 2] + 8) * 16);
-    *scale = bfloat16_from_float(best.scale);
 }
 
-void groups_quantize(Dtype dtype, const float *values, int64_t count, void *codes, uint16_t *scales) {
+/* Where the first codes of a row's group are, and its scale. */
+typedef struct {
+    uint8_t *codes;
+    uint16_t *scale;
+} Place;
+
+enum { APART = GROUP_ROWS * 4 }; // bytes from four codes of a row to its next four
+
+static Place place_of(Tensor matrix, int64_t row, int64_t group) {
+    const int64_t tile = row / GROUP_ROWS * (tensor_width(matrix) / GROUP) + group;
+    return (Place){(uint8_t *)matrix.data + dtype_bytes(matrix.dtype, tile * GROUP_ROWS * GROUP) +
+                       row % GROUP_ROWS * 4,
+                   (uint16_t *)matrix.scales + tile * GROUP_ROWS + row % GROUP_ROWS};
+}
+
+void groups_quantize(Tensor matrix, int64_t first, int64_t count, const float *values,
+                     const float *importance) {
+    static const float equal[GROUP] = {[0 ... GROUP - 1] = 1};
+    const int64_t groups = tensor_width(matrix) / GROUP;
+#pragma omp parallel for schedule(static)
     for (int64_t g = 0; g < count / GROUP; g++) {
-        if (dtype == I8)
-            quantize8(values + g * GROUP, (int8_t *)codes + g * GROUP, &scales[g]);
+        const int64_t at = first / GROUP + g;
+        const Place p = place_of(matrix, at / groups, at % groups);
+        const float *x = values + g * GROUP;
+        Group group = {0};
+        if (matrix.dtype == I8)
+            quantize8(x, &group);
         else
-            quantize4(values + g * GROUP, (uint8_t *)codes + g * GROUP / 2, &scales[g]);
+            quantize4(x, importance ? importance + at % groups * GROUP : equal, &group);
+        *p.scale = bfloat16_from_float(group.scale);
+        for (int i = 0; i < (matrix.dtype == I8 ? GROUP : GROUP / 2); i++) {
+            const int32_t high = matrix.dtype == I8 ? 0 : group.stored[i + GROUP / 2] * LEVELS;
+            p.codes[i / 4 * APART + i % 4] = (uint8_t)(group.stored[i] + high);
+        }
     }
 }
 
-void groups_codes(Dtype dtype, const void *codes, int64_t group, int8_t unpacked[GROUP]) {
-    const uint8_t *from = (const uint8_t *)codes + dtype_bytes(dtype, group * GROUP);
-    if (dtype == I8) {
-        memcpy(unpacked, from, GROUP);
-        return;
+float groups_codes(Tensor matrix, int64_t row, int64_t group, int8_t codes[GROUP]) {
+    const Place p = place_of(matrix, row, group);
+    for (int i = 0; i < GROUP; i++) {
+        const int byte = matrix.dtype == I8 ? i : i % (GROUP / 2), shift = i / (GROUP / 2) * 4;
+        const uint8_t stored = p.codes[byte / 4 * APART + byte % 4];
+        codes[i] = matrix.dtype == I8 ? (int8_t)stored : groups_levels[stored >> shift & 15];
     }
-    for (int j = 0; j < GROUP / 2; j++) {
-        unpacked[j] = (int8_t)((from[j] & 15) - 8);
-        unpacked[j + GROUP / 2] = (int8_t)((from[j] >> 4) - 8);
-    }
+    return bfloat16_to_float(*p.scale);
 }

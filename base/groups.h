@@ -1,22 +1,34 @@
-/* groups: weights as integers of 8 or 4 bits. GROUP neighbours of a row share a scale, which is a bf16:
+/* groups: matrices of integers of 8 or 4 bits. GROUP neighbours of a row share a scale, which is a bf16:
  *
- *     value[i] = scale[i / GROUP] * code[i]
+ *     value = scale * code
  *
  *     I8   code in [-127, 127], a byte each
- *     I4   code in [-8, 7], stored as code + 8: byte j of a group holds elements j (its low half) and j + GROUP / 2
+ *     I4   code one of 16 levels, whose number takes half a byte
  *
- * The scale of I8 maps the largest magnitude to 127. I4 tries several scales and uses the one with the least
- * sum of squared errors. Quantizing dequantized values gives the same values again. */
+ * The levels, those of llama.cpp's IQ4_NL, are denser near 0, where most weights are. The scale of I8 maps
+ * the largest magnitude to 127. I4 tries several scales and uses the one with the least sum of squared
+ * errors, each weighted by its column's importance.
+ *
+ * A product reads the same group of GROUP_ROWS neighbouring rows at once. Therefore these form a tile, in
+ * which four codes of each row alternate. Tiles and their scales are in the order of rows, then of groups.
+ *
+ *     I8   byte (w * GROUP_ROWS + row) * 4 + i of a tile holds code 4 w + i of the row
+ *     I4   its low half does; its high half holds code GROUP / 2 + 4 w + i */
 #pragma once
 
 #include "base/tensor.h"
 
 __BEGIN_DECLS
 
-/* `count` finite values, a multiple of GROUP; codes and scales in host memory. */
-void groups_quantize(Dtype dtype, const float *values, int64_t count, void *codes, uint16_t *scales);
+enum { LEVELS = 16 };
+extern const int8_t groups_levels[LEVELS];
 
-/* The codes of the tensor's group number `group`. */
-void groups_codes(Dtype dtype, const void *codes, int64_t group, int8_t unpacked[GROUP]);
+/* Quantizes `count` finite values to the elements of a matrix from `first` on: whole groups, in host memory.
+ * `importance` has the weight of an error in each column, or is NULL: all are equal. */
+void groups_quantize(Tensor matrix, int64_t first, int64_t count, const float *values,
+                     const float *importance);
+
+/* Reads the codes of a row's group; returns their scale. */
+float groups_codes(Tensor matrix, int64_t row, int64_t group, int8_t codes[GROUP]);
 
 __END_DECLS

@@ -27,8 +27,9 @@ size_t dtype_size(Dtype dtype); // bytes; 0 for I4, two of which share a byte
 size_t dtype_bytes(Dtype dtype, int64_t count);
 const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32", "u8", "e4m3", "int8", "int4"
 
-/* I8 and I4 are integers quantized by groups (base/groups.h): the length of a row is a multiple of GROUP. */
-enum { GROUP = 32 };
+/* I8 and I4 are matrices of integers by groups (base/groups.h). Their rows are a multiple of GROUP_ROWS, of a
+ * multiple of GROUP elements each. */
+enum { GROUP = 32, GROUP_ROWS = 8 };
 static inline bool dtype_grouped(Dtype dtype) {
     return dtype == I8 || dtype == I4;
 }

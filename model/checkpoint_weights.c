@@ -350,7 +350,7 @@ static Status check_loaded(const SafetensorsEntry *entry, const float *values, i
 /* `first` counts from the beginning of the flat space. */
 static Status write_values(Ctx *ctx, const Parameters *p, const ParameterInfo *info, int64_t first,
                            int64_t count, const float *values) {
-    TRY(values_write(ctx, info->parameter->weight, first - info->offset, count, values));
+    TRY(weight_write(ctx, p, info, first - info->offset, count, values));
     return tensor_empty(p->master) ? OK : values_write(ctx, shards_whole(p, p->master), first, count, values);
 }
 

@@ -46,15 +46,25 @@ static Status take_training(Ctx *ctx, Parameters *p) {
 
 /* ---- weights by groups ---- */
 
-static bool in_block(const Parameters *p, const ParameterInfo *info) {
-    const int stack = info->group - p->stack.first_group, encoder = info->group - p->encoder.first_group;
-    return (stack >= 1 && stack <= p->config.layers) || (encoder >= 1 && encoder <= p->config.encoder_layers);
+/* The block that a parameter belongs to, or NULL. */
+static const BlockParameters *block_of(const Parameters *p, const ParameterInfo *info) {
+    const int stack = info->group - p->stack.first_group - 1,
+              encoder = info->group - p->encoder.first_group - 1;
+    if (stack >= 0 && stack < p->config.layers) return &p->stack.blocks[stack];
+    return encoder >= 0 && encoder < p->config.encoder_layers ? &p->encoder.blocks[encoder] : NULL;
 }
 
-/* A matrix whose rows are not whole groups is not quantized. */
+/* A matrix that does not consist of whole groups and tiles stays as it is. */
+static bool divides(Shape shape) {
+    return shape.rank == 2 && shape.d[1] % GROUP == 0 && shape.d[0] % GROUP_ROWS == 0;
+}
+
 static Dtype weight_dtype(const Ctx *ctx, const Parameters *p, const ParameterInfo *info) {
-    if (info->shape.rank != 2 || info->shape.d[1] % GROUP) return ctx->dtype;
-    return in_block(p, info) ? p->packed : info->parameter == &p->head ? I8 : ctx->dtype;
+    if (!divides(info->shape)) return ctx->dtype;
+    const BlockParameters *b = block_of(p, info);
+    if (!b) return info->parameter == &p->head ? I8 : ctx->dtype;
+    /* Of a block's matrices the one that makes values adds most to the loss for its size if it has I4. */
+    return info->parameter == &b->qkv.weight || info->parameter == &b->cross.weight ? I8 : p->packed;
 }
 
 static Status take_weight(Ctx *ctx, const char *name, Dtype dtype, Shape shape, Tensor *weight) {
@@ -72,7 +82,7 @@ static Status take_by_groups(Ctx *ctx, Parameters *p) {
     if (!p->config.tied_head) return OK;
     p->head = p->stack.token;
     const Shape shape = p->head.weight.shape;
-    return shape.d[1] % GROUP ? OK : take_weight(ctx, "head", I8, shape, &p->head.weight);
+    return divides(shape) ? take_weight(ctx, "head", I8, shape, &p->head.weight) : OK;
 }
 
 Status parameters_copy_head(Ctx *ctx, Parameters *p) {
@@ -113,6 +123,14 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     return training ? upload_decays(ctx, p) : OK;
 }
 
+Status weight_write(Ctx *ctx, const Parameters *p, const ParameterInfo *info, int64_t first, int64_t count,
+                    const float *values) {
+    const Tensor weight = info->parameter->weight;
+    if (!dtype_grouped(weight.dtype)) return values_write(ctx, weight, first, count, values);
+    groups_quantize(weight, first, count, values, p->importance ? p->importance[info - p->info] : NULL);
+    return OK;
+}
+
 /* A parameter's random stream: FNV-1a of its name. */
 static uint64_t stream_of(const char *name) {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -133,7 +151,7 @@ Status parameters_initialize(Ctx *ctx, Parameters *p, uint64_t seed) {
                 random_normals(seed, stream_of(info->name), (uint64_t)first, (float)info->std, values, n);
             else
                 for (int64_t j = 0; j < n; j++) values[j] = (float)info->constant;
-            status = values_write(ctx, info->parameter->weight, first, n, values);
+            status = weight_write(ctx, p, info, first, n, values);
             if (!status && !tensor_empty(p->master))
                 status = values_write(ctx, part(shards_whole(p, p->master), info), first, n, values);
         }
@@ -144,7 +162,7 @@ Status parameters_initialize(Ctx *ctx, Parameters *p, uint64_t seed) {
 
 Status parameter_write(Ctx *ctx, Parameters *p, int i, const float *values) {
     const ParameterInfo *info = &p->info[i];
-    TRY(values_write(ctx, info->parameter->weight, 0, info->count, values));
+    TRY(weight_write(ctx, p, info, 0, info->count, values));
     if (tensor_empty(p->master)) return OK;
     return values_write(ctx, part(shards_whole(p, p->master), info), 0, info->count, values);
 }
@@ -171,19 +189,13 @@ Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *valu
     return status;
 }
 
-static Status write_groups(Ctx *ctx, Tensor t, const float *values) {
-    const int64_t count = tensor_count(t);
-    OWNED void *codes = memory_array(dtype_bytes(t.dtype, count), 1);
-    OWNED uint16_t *scales = memory_array((size_t)(count / GROUP), sizeof *scales);
-    groups_quantize(t.dtype, values, count, codes, scales);
-    TRY(ctx->device->upload(ctx->device, t.data, codes, dtype_bytes(t.dtype, count)));
-    return ctx->device->upload(ctx->device, t.scales, scales, dtype_bytes(BF16, count / GROUP));
-}
-
 Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values) {
     Device *device = ctx->device;
     assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
-    if (dtype_grouped(t.dtype)) return write_groups(ctx, tensor_elements(t, first, shape1(count)), values);
+    if (dtype_grouped(t.dtype)) { // on the CPU only
+        groups_quantize(t, first, count, values, NULL);
+        return OK;
+    }
     if (t.dtype == F32)
         return device->upload(device, element(t, first), values, (size_t)count * sizeof(float));
     void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));

@@ -283,6 +283,8 @@ void parameters_open(const Config *config, Parameters *p) {
 }
 
 void parameters_close(Parameters *p) {
+    for (int i = 0; p->importance && i < p->count; i++) memory_free(p->importance[i]);
+    memory_free(p->importance);
     memory_free(p->info);
     memory_free(p->optimized);
     memory_free(p->groups);

@@ -91,6 +91,7 @@ typedef struct {
     ParameterRange *buckets; // (group_count) exchanged by the ranks at once: parameters_share
     int64_t padded;          // elements allocated for weights and gradients
     Dtype packed;            // I8 or I4: quantize the blocks' matrices, and the head's to I8; F32: do not
+    float **importance;      // (count) of each matrix's columns, (in), for I4 (base/groups.h); NULL: unknown
     /* Flat, (size), or of the shard's size; the last four may be empty, and with `packed` weight, too. */
     Tensor weight, gradient, master, m, v;
     Tensor sums;     // (padded + parameters_tail) gradients, then the tail

@@ -1,5 +1,9 @@
 #include "run/inference.h"
 
+#include "base/memory.h"
+#include "base/random.h"
+#include "kernels/linear/linear.h"
+
 #include <assert.h>
 
 Status inference_open(Inference *in, const Session *session, bool cached) {
@@ -80,7 +84,76 @@ static Status rehearse(Ctx *ctx, void *program) {
     return ctx->measuring && in->use != INFERENCE_GENERATE ? pass(in, in->batch, in->seq) : OK;
 }
 
+/* ---- importance of the columns of matrices ----
+ *
+ * How much an error in a column counts, which I4 (base/groups.h) considers: the mean square of the column's
+ * inputs. A few columns count a thousand times as much as others, whatever the text is (Sun et al. 2024,
+ * "Massive activations in large language models"), so a pass over random tokens finds them. */
+
+enum { TOKENS = 256, PICTURES = 4 };
+
+typedef struct {
+    const Parameters *from; // of the running pass
+    float **sums;           // (count) squares, by column
+} Squares;
+
+/* The parameter of which `weight` is rows, or -1. */
+static int find_parameter(const Parameters *p, Tensor weight) {
+    for (int i = 0; i < p->count; i++) {
+        const Tensor whole = p->info[i].parameter->weight;
+        const uintptr_t apart = (uintptr_t)weight.data - (uintptr_t)whole.data;
+        if (p->info[i].shape.rank == 2 && apart < tensor_bytes(whole)) return i;
+    }
+    return -1;
+}
+
+/* Adds the squares of a linear layer's inputs. */
+static Status add_squares(Ctx *ctx, const Call *call) {
+    const Squares *s = ctx->observer;
+    if (call->operation != OP_LINEAR) return OK;
+    const LinearForward *l = call->contract;
+    const int i = find_parameter(s->from, l->weight);
+    if (i < 0) return OK;
+    const int64_t width = tensor_width(l->x), count = tensor_count(l->x);
+    if (!s->sums[i]) s->sums[i] = memory_array((size_t)width, sizeof **s->sums);
+    OWNED float *x = memory_array((size_t)count, sizeof *x);
+    TRY(values_read(ctx, l->x, 0, count, x));
+    for (int64_t k = 0; k < count; k++) s->sums[i][k % width] += x[k] * x[k];
+    return OK;
+}
+
+static Status run_random(Inference *in, const Session *session, int64_t seed) {
+    const Config *c = &session->config;
+    const bool pictures = c->architecture->patches;
+    in->use = INFERENCE_HIDDEN;
+    in->batch = pictures ? PICTURES : 1;
+    in->seq = pictures ? 1 : c->context < TOKENS ? c->context : TOKENS;
+    TRY(inference_start(in, session, false, seed));
+    const int64_t words = in->input_bytes / (int64_t)sizeof(int32_t) + 1;
+    OWNED int32_t *input = memory_array((size_t)words, sizeof *input);
+    for (int64_t i = 0; i < words; i++)
+        input[i] = (int32_t)random_below(1, 0, (uint64_t)i, pictures ? INT32_MAX : (uint64_t)c->vocab);
+    in->ctx.observe = add_squares;
+    return inference_logits(in, input, in->batch, in->seq);
+}
+
+/* Loads the model without quantization, runs it once and sets the importance in `parameters`, which are of
+ * the same model. */
+static Status measure_importance(const Session *session, Parameters *parameters, int64_t seed) {
+    CLOSED_BY(inference_close) Inference in = {0};
+    Session plain = *session;
+    plain.packed = F32;
+    plain.tells = false;
+    plain.graphs = false;
+    parameters->importance = memory_array((size_t)parameters->count, sizeof *parameters->importance);
+    TRY(inference_open(&in, &plain, true));
+    Squares squares = {&in.model.parameters, parameters->importance};
+    in.ctx.observer = &squares;
+    return run_random(&in, &plain, seed);
+}
+
 Status inference_start(Inference *in, const Session *session, bool compare, int64_t seed) {
+    if (session->packed == I4) TRY(measure_importance(session, &in->model.parameters, seed));
     return runner_start(&(Runner){session, &in->ctx, &in->model, rehearse, in, compare, seed, in->bytes});
 }
 

@@ -10,20 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUPS = 200, COUNT = GROUPS * GROUP };
+enum { WIDTH = 25 * GROUP, COUNT = GROUP_ROWS * WIDTH, GROUPS = COUNT / GROUP };
 
-static const Dtype dtypes[] = {I8, I4};
-
-typedef struct {
-    uint8_t codes[COUNT];
-    uint16_t scales[GROUPS];
-} Packed;
-
-static void values_of(Dtype dtype, const Packed *p, float *values) {
-    int8_t codes[GROUP];
-    for (int64_t i = 0; i < COUNT; i++) {
-        if (i % GROUP == 0) groups_codes(dtype, p->codes, i / GROUP, codes);
-        values[i] = bfloat16_to_float(p->scales[i / GROUP]) * (float)codes[i % GROUP];
+/* Quantizes to a matrix; y gets its values, scales those of its groups. */
+static void quantize(Dtype dtype, const float *x, const float *importance, float *y, float *scales) {
+    static uint8_t codes[COUNT];
+    static uint16_t bits[GROUPS];
+    Tensor matrix = tensor_view(codes, dtype, shape2(GROUP_ROWS, WIDTH));
+    matrix.scales = bits;
+    groups_quantize(matrix, 0, COUNT / 2, x, importance); // whole groups, not whole tiles
+    groups_quantize(matrix, COUNT / 2, COUNT / 2, x + COUNT / 2, importance);
+    for (int g = 0; g < GROUPS; g++) {
+        int8_t group[GROUP];
+        const int per_row = WIDTH / GROUP;
+        scales[g] = groups_codes(matrix, g / per_row, g % per_row, group);
+        for (int i = 0; i < GROUP; i++) y[g * GROUP + i] = scales[g] * (float)group[i];
     }
 }
 
@@ -40,51 +41,58 @@ static double squares(const float *x, const float *y) {
 }
 
 static void int8_is_the_nearest(void **state) {
-    static float x[COUNT], y[COUNT];
-    static Packed p;
+    static float x[COUNT], y[COUNT], again[COUNT], scales[GROUPS];
     (void)state;
     draw(x);
-    groups_quantize(I8, x, COUNT, p.codes, p.scales);
-    values_of(I8, &p, y);
+    quantize(I8, x, NULL, y, scales);
     for (int i = 0; i < COUNT; i++) {
-        const float scale = bfloat16_to_float(p.scales[i / GROUP]);
+        const float scale = scales[i / GROUP];
         assert_true(fabsf(x[i] - y[i]) <= scale * 0.5001F); // rounded in fp32
         if (scale > 0) assert_true(fabsf(y[i]) <= 127 * scale);
     }
+    quantize(I8, y, NULL, again, scales);
+    for (int i = 0; i < COUNT; i++) assert_true(y[i] == again[i]); // 0 may change its sign
 }
 
-/* At least as good as the scale that maps the extreme to -8: errors are at most half a step, except for
- * values clipped at 7. */
+static float nearest_level(float x) {
+    float nearest = groups_levels[0];
+    for (int l = 1; l < LEVELS; l++)
+        if (fabsf(x - groups_levels[l]) < fabsf(x - nearest)) nearest = groups_levels[l];
+    return nearest;
+}
+
+/* No worse than the nearest levels for the scale that maps the extreme to the first one. */
 static void int4_errs_little(void **state) {
-    static float x[COUNT], y[COUNT];
-    static Packed p;
+    static float x[COUNT], y[COUNT], scales[GROUPS];
     (void)state;
     draw(x);
-    groups_quantize(I4, x, COUNT, p.codes, p.scales);
-    values_of(I4, &p, y);
+    quantize(I4, x, NULL, y, scales);
     for (int g = 0; g < GROUPS; g++) {
         float extreme = 0, plain[GROUP];
         for (int i = 0; i < GROUP; i++)
             if (fabsf(x[g * GROUP + i]) > fabsf(extreme)) extreme = x[g * GROUP + i];
-        const float scale = bfloat16_to_float(bfloat16_from_float(-extreme / 8));
+        const float scale = bfloat16_to_float(bfloat16_from_float(extreme / groups_levels[0]));
         for (int i = 0; i < GROUP; i++)
-            plain[i] = scale == 0 ? 0 : scale * fmaxf(-8, fminf(7, rintf(x[g * GROUP + i] / scale)));
+            plain[i] = scale == 0 ? 0 : scale * nearest_level(x[g * GROUP + i] / scale);
         assert_true(squares(x + g * GROUP, y + g * GROUP) <= 1.0001 * squares(x + g * GROUP, plain));
     }
 }
 
-static void codes_of_values_are_those_values(void **state) {
-    static float x[COUNT], y[COUNT], again[COUNT];
-    static Packed p;
+/* The columns that count more get smaller errors: of each group one, a different one in each. */
+static void important_columns_err_less(void **state) {
+    static float x[COUNT], y[COUNT], weighed[COUNT], importance[WIDTH], scales[GROUPS];
+    double plain = 0, weighted = 0;
     (void)state;
     draw(x);
-    for (int d = 0; d < 2; d++) {
-        groups_quantize(dtypes[d], x, COUNT, p.codes, p.scales);
-        values_of(dtypes[d], &p, y);
-        groups_quantize(dtypes[d], y, COUNT, p.codes, p.scales);
-        values_of(dtypes[d], &p, again);
-        for (int i = 0; i < COUNT; i++) assert_true(y[i] == again[i]); // 0 may change its sign
+    for (int i = 0; i < WIDTH; i++) importance[i] = i % GROUP == i / GROUP ? 1000 : 1;
+    quantize(I4, x, NULL, y, scales);
+    quantize(I4, x, importance, weighed, scales);
+    for (int i = GROUP; i < COUNT; i++) {
+        if (importance[i % WIDTH] == 1) continue;
+        plain += fabs((double)(x[i] - y[i]) / scales[i / GROUP]);
+        weighted += fabs((double)(x[i] - weighed[i]) / scales[i / GROUP]);
     }
+    assert_true(fabs(weighted) < 0.5 * fabs(plain));
 }
 
 /* ---- linear layers ---- */
@@ -95,24 +103,16 @@ typedef struct {
     Dtype dtype; // of the weight
 } Layer;
 
-/* Few and many rows; depths of fewer and more groups than are multiplied at a time; numbers of outputs that
- * are not multiples of a block. */
+/* Few rows and many; one group and many; outputs that are not in blocks. */
 static const Layer layers[] = {
-    {1, 32, 1, false, I8},   {1, 576, 100, false, I8}, {4, 2112, 33, false, I8}, {3, 96, 64, true, I8},
-    {9, 128, 40, false, I8}, {1, 32, 1, false, I4},    {1, 576, 100, false, I4}, {4, 2112, 33, false, I4},
+    {1, 32, 8, false, I8},   {1, 576, 104, false, I8}, {4, 2112, 40, false, I8}, {3, 96, 64, true, I8},
+    {9, 128, 40, false, I8}, {1, 32, 8, false, I4},    {1, 576, 104, false, I4}, {4, 2112, 40, false, I4},
     {3, 96, 64, true, I4},   {70, 160, 24, false, I4},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 
-static void pack(const Layer *l, const double *values, float *floats, uint8_t *codes, uint16_t *scales) {
-    for (int64_t i = 0; i < l->out * l->in; i++) floats[i] = (float)values[i];
-    groups_quantize(l->dtype, floats, l->out * l->in, codes, scales);
-}
-
 static void run_layer(Rig *rig, const void *what, double *const *in, double *const *out) {
     static float floats[1 << 17];
-    static uint8_t codes[1 << 17];
-    static uint16_t scales[1 << 12];
     const Layer *l = what;
     Ctx *ctx = &rig->ctx;
     LinearForward f = {.x = rig_put(rig, "x", ctx->dtype, shape2(l->rows, l->in), in[0]),
@@ -120,9 +120,8 @@ static void run_layer(Rig *rig, const void *what, double *const *in, double *con
     ctx->training = false;
     expect_ok(take_groups(ctx, ARENA_PARAMETERS, "weight", l->dtype, shape2(l->out, l->in), &f.weight));
     if (!ctx->measuring) {
-        pack(l, in[1], floats, codes, scales);
-        memcpy(f.weight.data, codes, dtype_bytes(l->dtype, l->out * l->in));
-        memcpy(f.weight.scales, scales, dtype_bytes(BF16, l->out * l->in / GROUP));
+        for (int64_t i = 0; i < l->out * l->in; i++) floats[i] = (float)in[1][i];
+        groups_quantize(f.weight, 0, l->out * l->in, floats, NULL);
     }
     f.y = rig_blank(rig, "y", ctx->dtype, shape2(l->rows, l->out / (l->gated ? 2 : 1)));
     expect_ok(linear_forward(ctx, &f, ARENA_SAVED));
@@ -177,22 +176,30 @@ static void steps_of(const double *x, int64_t in, double *scales) {
     }
 }
 
+/* The values that a layer's weight stands for. */
+static void quantized(const Layer *l, const double *values, float *w) {
+    static uint8_t codes[1 << 17];
+    static uint16_t scales[1 << 12];
+    Tensor weight = tensor_view(codes, l->dtype, shape2(l->out, l->in));
+    weight.scales = scales;
+    for (int64_t i = 0; i < l->out * l->in; i++) w[i] = (float)values[i];
+    groups_quantize(weight, 0, l->out * l->in, w, NULL);
+    for (int64_t g = 0; g < l->out * l->in / GROUP; g++) {
+        int8_t group[GROUP];
+        const float scale = groups_codes(weight, g * GROUP / l->in, g % (l->in / GROUP), group);
+        for (int i = 0; i < GROUP; i++) w[g * GROUP + i] = scale * (float)group[i];
+    }
+}
+
 static void check_layers(const Variant *v) {
     static float w[1 << 17];
-    static uint8_t codes[1 << 17];
-    static uint16_t bits[1 << 12];
     for (int k = 0; k < LAYERS; k++) {
         const Layer *l = &layers[k];
-        const int64_t width = l->out / (l->gated ? 2 : 1), groups = l->out * l->in / GROUP;
+        const int64_t width = l->out / (l->gated ? 2 : 1);
         double *in[] = {normals(l->rows * l->in, 1, v->dtype), normals(l->out * l->in, 0.1, F32)};
         double *got = zeros(l->rows * width), *scales = zeros(l->in / GROUP);
         rig_run(v, run_layer, l, in, &got);
-        pack(l, in[1], w, codes, bits);
-        for (int64_t g = 0; g < groups; g++) {
-            int8_t group[GROUP];
-            groups_codes(l->dtype, codes, g, group);
-            for (int i = 0; i < GROUP; i++) w[g * GROUP + i] = bfloat16_to_float(bits[g]) * (float)group[i];
-        }
+        quantized(l, in[1], w);
         for (int64_t n = 0; n < l->rows; n++) {
             steps_of(in[0] + n * l->in, l->in, scales);
             for (int64_t o = 0; o < width; o++) {
@@ -262,11 +269,8 @@ static void a_gpu_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ONCE(int8_is_the_nearest),
-        ONCE(int4_errs_little),
-        ONCE(codes_of_values_are_those_values),
-        ONCE(specification_multiplies),
-        ON_EACH_VARIANT(forms_multiply),
+        ONCE(int8_is_the_nearest),      ONCE(int4_errs_little),          ONCE(important_columns_err_less),
+        ONCE(specification_multiplies), ON_EACH_VARIANT(forms_multiply),
     };
     const struct CMUnitTest programs[] = {
         cmocka_unit_test(infer_writes_with_packed_weights),

@@ -3,12 +3,11 @@
 #include "kernels/real.h"
 
 static void dequantize(const Ctx *ctx, const Dequantize *d) {
-    const uint16_t *scales = d->x.scales;
+    const int64_t groups = tensor_width(d->x) / GROUP;
     EACH (ctx, g, tensor_count(d->x) / GROUP, GROUP) {
-        const real scale = bfloat16_to_float(scales[g]);
         stored *y = (stored *)d->y.data + g * GROUP;
         int8_t codes[GROUP];
-        groups_codes(d->x.dtype, d->x.data, g, codes);
+        const real scale = groups_codes(d->x, g / groups, g % groups, codes);
 #pragma omp simd
         for (int i = 0; i < GROUP; i++) y[i] = store(scale * (real)codes[i]);
     }

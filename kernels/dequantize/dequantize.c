@@ -6,7 +6,8 @@ Status dequantize_forward(Ctx *ctx, const Dequantize *d) {
     TRY(check_present("dequantize", "x", d->x));
     const int64_t rows = tensor_rows(d->x), width = tensor_width(d->x);
     TRY(check_that("dequantize", !ctx->training, "it is for inference only"));
-    TRY(check_that("dequantize", dtype_grouped(d->x.dtype) && width % GROUP == 0, "x is of whole groups"));
+    TRY(check_that("dequantize", dtype_grouped(d->x.dtype) && width % GROUP == 0 && rows % GROUP_ROWS == 0,
+                   "x consists of whole groups and tiles"));
     TRY(check_dense("dequantize", "x", d->x, d->x.dtype, rows, width));
     TRY(check_dense("dequantize", "y", d->y, d->y.dtype, rows, width));
     const Call call = {.operation = OP_DEQUANTIZE,

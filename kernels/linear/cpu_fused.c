@@ -2,7 +2,6 @@
  * product accumulates on top of the bias, which so costs no pass, and an activation or its derivative is one
  * vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over the
  * weights. */
-#include "base/groups.h"
 #include "kernels/gemm/cpu.h"
 #include "kernels/gemm/cpu_blas.h"
 #include "kernels/linear/cpu_groups.h"
@@ -158,38 +157,38 @@ static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int
         memcpy(float_row(l->y, n) + first, sums, (size_t)count * sizeof(float));
 }
 
-/* Quantizes x to 8 bits by groups if the weights are quantized: integer dot products are faster than
- * dequantized ones. */
-static void quantize_rows(Tensor x, Tensor x8) {
+/* Quantizes x to 8 bits by groups: integer dot products are faster than dequantized ones. */
+static void quantize_rows(Tensor x, GroupOfX *groups) {
     float room[GROUP];
     for (int64_t first = 0; first < tensor_count(x); first += GROUP) {
         for (int i = 0; i < GROUP; i++) room[i] = load(((const stored *)x.data)[first + i]);
-        const Tensor group = tensor_elements(x8, first, shape1(GROUP));
-        groups_quantize(I8, room, GROUP, group.data, group.scales);
+        group_of_x(room, &groups[first / GROUP]);
     }
 }
 
-/* Each thread owns outputs, in STREAMS blocks at a time, and reads their weights once for all rows. x8 is x
- * quantized by groups if the weights are, else empty. */
-static void few_rows(Ctx *ctx, const LinearForward *l, Tensor x8) {
+/* Each thread owns outputs, in STREAMS blocks at a time, and reads their weights once for all rows. `groups`
+ * are x's if the weights are quantized, else NULL. */
+static void few_rows(Ctx *ctx, const LinearForward *l, const GroupOfX *groups) {
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
     int64_t blocks = (out + BLOCK - 1) / BLOCK, stride = (blocks + STREAMS - 1) / STREAMS;
+    const int64_t step = groups ? GROUP_ROWS : 1; // outputs of a stream that are computed together
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t block = 0; block < stride; block++) {
         float sums[LINEAR_FEW_ROWS][STREAMS][BLOCK];
-        for (int64_t o = 0; o < BLOCK; o++) {
+        for (int64_t o = 0; o < BLOCK; o += step) {
             int64_t outputs[STREAMS];
             for (int s = 0; s < STREAMS; s++) {
                 int64_t output = (block + s * stride) * BLOCK + o;
-                outputs[s] = output < out ? output : out - 1;
+                outputs[s] = output < out ? output : out - step;
             }
             for (int64_t n = 0; n < rows; n++) {
-                float sum[STREAMS];
-                if (tensor_empty(x8))
-                    dots(stored_row(l->x, n), l->weight, outputs, in, sum);
+                float sum[STREAMS][GROUP_ROWS], one[STREAMS];
+                if (groups)
+                    group_dots(groups + n * in / GROUP, l->weight, outputs, sum);
                 else
-                    group_dots(x8, n, l->weight, outputs, sum);
-                for (int s = 0; s < STREAMS; s++) sums[n][s][o] = sum[s];
+                    dots(stored_row(l->x, n), l->weight, outputs, in, one);
+                for (int s = 0; s < STREAMS; s++)
+                    memcpy(&sums[n][s][o], groups ? sum[s] : &one[s], (size_t)step * sizeof(float));
             }
         }
         for (int s = 0; s < STREAMS; s++) {
@@ -228,12 +227,14 @@ static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product,
 
 static Status forward(Ctx *ctx, const LinearForward *l) {
     if (tensor_rows(l->x) <= LINEAR_FEW_ROWS) {
-        Tensor x8 = {0}; // (..., I)
+        Tensor groups = {0};
+        const int64_t count = tensor_count(l->x) / GROUP;
         if (dtype_grouped(l->weight.dtype))
-            TRY(take_groups(ctx, ARENA_SCRATCH, "x by groups", I8, l->x.shape, &x8));
+            TRY(take(ctx, ARENA_SCRATCH, "x by groups", U8, shape1(count * (int64_t)sizeof(GroupOfX)),
+                     &groups));
         PRIMITIVE (ctx, "product, bias, activation", MATRIX) {
-            if (!tensor_empty(x8)) quantize_rows(l->x, x8);
-            few_rows(ctx, l, x8);
+            if (groups.data) quantize_rows(l->x, groups.data);
+            few_rows(ctx, l, groups.data);
         }
         return OK;
     }
