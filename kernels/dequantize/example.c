@@ -4,8 +4,9 @@
 static Status run(Ctx *ctx, ExampleCall *e) {
     const int64_t rows = e->batch * e->seq, groups = rows * e->width / GROUP;
     Dequantize d = {0};
-    if (e->width % GROUP)
-        return fail(ERROR_USAGE, "--op=dequantize: a row is of groups of 32; give a --width of whole groups");
+    if (e->width % GROUP || rows % GROUP_ROWS)
+        return fail(ERROR_USAGE, "--op=dequantize: give a --width of whole groups of 32, and a --batch and "
+                                 "--seq of a multiple of 8 rows");
     TRY(example_integers(ctx, e, "x", shape1(groups * GROUP / 4), INT32_MAX, &d.x));
     d.x = tensor_view(d.x.data, I8, shape2(rows, e->width));
     Tensor scales;
