@@ -33,8 +33,10 @@ static Status make_one(const char *path) {
     if (mkdir(path, 0777) == 0) return path_flush_parent(path);
     int reason = errno;
     if (reason == EEXIST) TRY(path_kind(path, &kind));
+    if (kind == PATH_FOLDER) return OK;
+    if (kind != PATH_ABSENT) return fail(ERROR_FILE, "cannot make the folder %s: a file has that name", path);
     errno = reason;
-    return kind == PATH_FOLDER ? OK : fail_file("make the folder", path);
+    return fail_file("make the folder", path);
 }
 
 Status directory_make(const char *folder) {

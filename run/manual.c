@@ -72,6 +72,7 @@ const OptionNote train_absent[] = {
     {"epochs", "training is counted in optimizer steps, --steps=N"},
     {"num-train-epochs", "training is counted in optimizer steps, --steps=N"},
     {"lora", "all weights are trained; --recompute and --optimizer-dtype=bf16 save memory"},
+    {"optim", "the optimizer is AdamW; see --lr, --beta1, --beta2, --eps and --weight-decay"},
     {"optimizer", "it is AdamW; see --lr, --beta1, --beta2, --eps and --weight-decay"},
     {"bf16", "the precision is --dtype=bf16"},
     {"fp16", "the precision is --dtype, and has bf16 but not fp16"},

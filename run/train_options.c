@@ -361,7 +361,9 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, c
         char *latest = NULL;
         TRY(path_kind(resume, &kind));
         if (kind != PATH_FOLDER)
-            return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);
+            return kind == PATH_ABSENT
+                       ? fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume)
+                       : fail(ERROR_FILE, "--resume: %s is a file, not a checkpoint folder", resume);
         TRY(checkpoint_latest(resume, &latest)); /* whether it is a run's folder */
         if (latest)
             TRY(newest(options, resume, first, folder));
