@@ -133,7 +133,7 @@ static void test_files(void **state) {
         {"nowhere/trace", "train " TINY " --hash-trace=nowhere/trace --steps=1"},
         {"there is no checkpoint folder nowhere", "train " TINY " --resume=nowhere --steps=1"},
         {"text.txt is a file, not a checkpoint folder", "train " TINY " --resume=text.txt --steps=1"},
-        {"cannot make the folder text.txt: a file has that name", "train " TINY " --out=text.txt --steps=1"},
+        {"cannot make the folder text.txt: a file of that name exists", "train " TINY " --out=text.txt --steps=1"},
         {"config.json", "infer --model=empty"},
         {"missing.txt", "infer " MODEL "--eval=missing.txt"},
         {"nowhere/x.safetensors", "infer " MODEL "--logits=nowhere/x.safetensors --ids=1"},
