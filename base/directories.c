@@ -34,7 +34,8 @@ static Status make_one(const char *path) {
     int reason = errno;
     if (reason == EEXIST) TRY(path_kind(path, &kind));
     if (kind == PATH_FOLDER) return OK;
-    if (kind != PATH_ABSENT) return fail(ERROR_FILE, "cannot make the folder %s: a file of that name exists", path);
+    if (kind != PATH_ABSENT)
+        return fail(ERROR_FILE, "cannot make the folder %s: a file of that name exists", path);
     errno = reason;
     return fail_file("make the folder", path);
 }
