@@ -36,19 +36,24 @@ static Status fuse_named(const char *name, size_t length, uint32_t *bit) {
             *bit = 1u << i;
             return OK;
         }
-    if (length == 3 && strncmp(name, "fp8", length) == 0) {
-        *bit = FUSE_FP8;
-        return OK;
-    }
+    static const struct {
+        const char *name;
+        uint32_t bit;
+    } others[] = {{"fp8", FUSE_FP8}, {"invariant", FUSE_INVARIANT}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strlen(others[i].name) == length && strncmp(others[i].name, name, length) == 0) {
+            *bit = others[i].bit;
+            return OK;
+        }
     char text[64];
     snprintf(text, sizeof text, "%.*s", (int)(length < 63 ? length : 63), name);
     const Hint hint = nearest_hint(text, "'", "'", operation_names, OP_COUNT);
-    return fail(ERROR_USAGE, "--fused: no operation is named '%s'%s There are%s, and fp8", text,
+    return fail(ERROR_USAGE, "--fused: no operation is named '%s'%s There are%s, fp8 and invariant", text,
                 *hint.text ? hint.text : ".", operation_list);
 }
 
 Status fuses_parse(const char *text, uint32_t *fuses) {
-    _Static_assert(OP_COUNT < 32, "a fuse is a bit");
+    _Static_assert(OP_COUNT < 31, "a fuse is a bit");
     const uint32_t all = (1u << OP_COUNT) - 1;
     uint32_t result = *text == '-' ? all : 0; // "-attention" is "1,-attention"
     for (const char *word = text;;) {

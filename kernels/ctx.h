@@ -21,6 +21,10 @@ typedef enum {
  * (kernels/linear/linear.h). It is off unless named. */
 #define FUSE_FP8 (1u << OP_COUNT)
 
+/* A fuse that fixes an order: on the CPU a row's sums have the same one, whatever other rows there are. It is
+ * off unless named. */
+#define FUSE_INVARIANT (2u << OP_COUNT)
+
 typedef enum {
     ARENA_PARAMETERS, // weights in the dtype of the computation
     ARENA_GRADIENTS,  // fp32 gradients of the parameters

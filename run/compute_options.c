@@ -12,7 +12,7 @@ const char fused_doc[] =
 #define OPERATION(name, NAME, CATEGORY) " " #name
 #include "kernels/ops.def"
 #undef OPERATION
-    "; also fp8 (8-bit products), which 1 does not include";
+    "; also fp8 (8-bit products) and invariant (a row's bits depend on no other), which 1 does not include";
 
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options) {
     if (options->dtype == DTYPE_FP64 && !options_given(set, "fused")) options->fused = "0";
@@ -34,6 +34,9 @@ Status compute_options_check(const ComputeOptions *options) {
     uint32_t fuses;
     TRY(check_device(options->device));
     TRY(fuses_parse(options->fused, &fuses));
+    const uint32_t ordered = 1u << OP_LINEAR | 1u << OP_ATTENTION; // their fused forms keep the order
+    if (fuses & FUSE_INVARIANT && (fuses & ordered) != ordered)
+        return fail(ERROR_USAGE, "--fused=invariant needs linear and attention fused: --fused=1,invariant");
     bool cpu = strcmp(options->device, "cpu") == 0, cuda = begins(options->device, "cuda");
     if (cpu && options->dtype == DTYPE_TF32)
         return fail(ERROR_USAGE, "--dtype=tf32 needs a GPU, but --device=cpu was given");

@@ -242,6 +242,8 @@ static Status open_parts(Session *s, const char *model, const ConfigSizes *sizes
     if (s->folder) TRY(checkpoint_check(s->folder, &s->config));
     TRY(fuses_parse(compute->fused, &s->fuses));
     TRY(device_open(compute->device, (int)compute->threads, &s->device));
+    if (s->fuses & FUSE_INVARIANT && s->device->backend != BACKEND_CPU)
+        return fail(ERROR_USAGE, "--fused=invariant holds on the CPU only; add --device=cpu");
     TRY(find_bf16_fast(s));
     TRY(compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32));
     const int cores = omp_get_num_procs();

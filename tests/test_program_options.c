@@ -202,6 +202,9 @@ static void test_infer_contradictions(void **state) {
     infer("--fill= --batch=2", "--fill is empty");
     infer("--translate=x --min-tokens=9 --tokens=8", "--min-tokens=9 is more than --tokens=8");
     infer("--tokens=5", "--tokens has no effect without --prompt, --chat, --prompts or --translate");
+    infer("--fused=1,invariant", NULL);
+    infer("--fused=1,invariant,-linear",
+          "--fused=invariant needs linear and attention fused: --fused=1,invariant");
     infer("--profile --repeats=5", "--profile and --repeats exclude each other; give one of them");
     infer("--prompt=x --repeats=5", "--repeats and --prompt exclude each other; give one of them");
     infer("--prompt=x --batch=5", "--batch and --prompt exclude each other; give one of them");

@@ -118,6 +118,43 @@ void attention_drop(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, 
         }
 }
 
+/* Vectors of columns in a block of scores, which keeps twice as many sums as a block of products. */
+enum { SCORE_VECTORS = TILE_VECTORS / 2 };
+
+/* Sums of every LANES-th product, added in order. */
+static inline __attribute__((always_inline)) void score_panel(const int rows, int64_t size, TileView k,
+                                                              const float *queries, float *scores) {
+    Lanes sum[TILE_ROWS][SCORE_VECTORS] = {{{0}}};
+    for (int lane = 0; lane < LANES; lane++) {
+        Lanes part[TILE_ROWS][SCORE_VECTORS] = {{{0}}};
+        for (int64_t d = lane; d < size; d += LANES) {
+            const float *line = queries + d * QUERY_BLOCK;
+            for (int i = 0; i < rows; i++)
+                for (int v = 0; v < SCORE_VECTORS; v++)
+                    part[i][v] += k.data[i * k.row + d] * *(const LanesView *)(line + v * LANES);
+        }
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < SCORE_VECTORS; v++) sum[i][v] += part[i][v];
+    }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < SCORE_VECTORS; v++)
+            *(LanesView *)(scores + i * QUERY_BLOCK + v * LANES) = sum[i][v];
+}
+
+void score_product(int64_t keys, int64_t size, TileView k, const float *queries, float *scores) {
+    for (int64_t j = 0; j < QUERY_BLOCK; j += SCORE_VECTORS * LANES)
+        for (int64_t i = 0; i < keys; i += TILE_ROWS) {
+            const TileView from = {k.data + i * k.row, k.row, 1};
+            float *to = scores + i * QUERY_BLOCK + j;
+            switch (keys - i) {
+            case 1: score_panel(1, size, from, queries + j, to); break;
+            case 2: score_panel(2, size, from, queries + j, to); break;
+            case 3: score_panel(3, size, from, queries + j, to); break;
+            default: score_panel(TILE_ROWS, size, from, queries + j, to);
+            }
+        }
+}
+
 void softmax_begin(RunningSoftmax *running) {
     for (int i = 0; i < QUERY_BLOCK; i++) {
         running->maximum[i] = -INFINITY;
@@ -126,7 +163,7 @@ void softmax_begin(RunningSoftmax *running) {
 }
 
 void softmax_step(RunningSoftmax *running, int64_t keys, float *scores) {
-    float maximum[QUERY_BLOCK], shift[QUERY_BLOCK];
+    float maximum[QUERY_BLOCK], shift[QUERY_BLOCK], sum[QUERY_BLOCK] = {0};
     memcpy(maximum, running->maximum, sizeof maximum);
     for (int64_t j = 0; j < keys; j++) {
         const float *row = scores + j * QUERY_BLOCK;
@@ -137,7 +174,6 @@ void softmax_step(RunningSoftmax *running, int64_t keys, float *scores) {
     for (int i = 0; i < QUERY_BLOCK; i++) {
         shift[i] = maximum[i] == -INFINITY ? 0 : maximum[i];
         running->correction[i] = simd_exp(running->maximum[i] - shift[i]);
-        running->sum[i] *= running->correction[i];
         running->maximum[i] = maximum[i];
     }
     for (int64_t j = 0; j < keys; j++) {
@@ -145,9 +181,12 @@ void softmax_step(RunningSoftmax *running, int64_t keys, float *scores) {
 #pragma omp simd
         for (int i = 0; i < QUERY_BLOCK; i++) {
             row[i] = simd_exp(row[i] - shift[i]);
-            running->sum[i] += row[i];
+            sum[i] += row[i];
         }
     }
+#pragma omp simd
+    for (int i = 0; i < QUERY_BLOCK; i++)
+        running->sum[i] = fmaf(running->sum[i], running->correction[i], sum[i]);
 }
 
 void softmax_gradient(int64_t keys, float scale, const float *lse, const float *delta, float *weights,

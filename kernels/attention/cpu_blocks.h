@@ -30,6 +30,9 @@ void tile_product(int64_t m, int64_t n, int64_t k, TileView a, const float *b, i
 
 /* ---- blocks ---- */
 
+/* Scores are dot products of LANES interleaved sums, and softmax goes by blocks of keys that begin at
+ * multiples of KEY_BLOCK: so a query's result has the same bits whether it is computed in a block of queries
+ * or alone, and whatever the number of queries, keys that it does not see and batch rows. */
 enum {
     QUERY_BLOCK = 64,
     KEY_BLOCK = 64,
@@ -70,6 +73,9 @@ typedef struct {
 
 /* Starts with no key seen. */
 void softmax_begin(RunningSoftmax *running);
+
+/* scores (keys, QUERY_BLOCK) = k (keys, size) queries (size, QUERY_BLOCK), each sum in the order above. */
+void score_product(int64_t keys, int64_t size, TileView k, const float *queries, float *scores);
 
 /* Replaces scores (keys, QUERY_BLOCK) by exponentials relative to the new maximum. Earlier sums must be
  * multiplied by `correction`. A query that has seen no key keeps the maximum -inf and sums of 0. */

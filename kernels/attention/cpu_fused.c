@@ -60,6 +60,17 @@ static void write_row(const float *from, int64_t width, stored *to) {
     for (int64_t d = 0; d < width; d++) to[d] = store(from[d]);
 }
 
+/* Query i of head h in batch row b, from its weighted values and the sum of its weights. */
+static void write_outputs(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, const float *values,
+                          float maximum, float sum) {
+    const AttentionForward *a = p->a;
+    stored *y = query_row(p, a->y, b, h, i);
+    const float inverse = sum == 0 ? 0 : 1 / sum;
+#pragma omp simd
+    for (int64_t d = 0; d < p->size; d++) y[d] = store(values[d] * inverse);
+    if (!tensor_empty(a->lse)) float_row(a->lse, b * p->heads + h)[i] = maximum + logf(sum);
+}
+
 static int64_t forward_floats(const AttentionProblem *p) {
     return QUERY_BLOCK * (p->size + KEY_BLOCK + 2 * p->padded);
 }
@@ -80,8 +91,7 @@ static void forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64
          j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
         const Rows k = rows_of(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, block);
-        tile_product(keys, QUERY_BLOCK, p->size, (TileView){k.data, k.stride, 1}, queries, QUERY_BLOCK,
-                     scores, QUERY_BLOCK, false);
+        score_product(keys, p->size, (TileView){k.data, k.stride, 1}, queries, scores);
         attention_mask(p, b, first, j, keys, scores);
         softmax_step(&running, keys, scores);
         attention_drop(p, b, h, first, j, count, keys, scores);
@@ -92,14 +102,8 @@ static void forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64
         tile_product(count, p->padded, keys, (TileView){scores, 1, QUERY_BLOCK}, v.data, v.stride, sums,
                      p->padded, true);
     }
-    float *lse = tensor_empty(a->lse) ? NULL : float_row(a->lse, b * p->heads + h) + first;
-    for (int64_t i = 0; i < count; i++) {
-        stored *y = query_row(p, a->y, b, h, first + i);
-        float inverse = running.sum[i] == 0 ? 0 : 1 / running.sum[i];
-#pragma omp simd
-        for (int64_t d = 0; d < p->size; d++) y[d] = store(sums[i * p->padded + d] * inverse);
-        if (lse) lse[i] = running.maximum[i] + logf(running.sum[i]);
-    }
+    for (int64_t i = 0; i < count; i++)
+        write_outputs(p, b, h, first + i, sums + i * p->padded, running.maximum[i], running.sum[i]);
 }
 
 static float dot(const stored *x, const stored *y, int64_t count) {
@@ -110,37 +114,56 @@ static float dot(const stored *x, const stored *y, int64_t count) {
 }
 
 static int64_t query_floats(const AttentionProblem *p) {
-    return p->keys + p->size;
+    return KEY_BLOCK * (1 + LANES) + p->padded * (2 + KEY_BLOCK);
 }
 
-/* Computes one query against all its keys, as in decoding: each key and value is read once, and the scores
- * (S) stay in cache. */
+/* The scores of one query, in the order of score_product. */
+static void query_scores(const AttentionProblem *p, const float *query, Rows k, int64_t keys, float *parts,
+                         float *scores) {
+    for (int64_t j = 0; j < keys; j++) {
+        Lanes part = {0};
+        for (int64_t d = 0; d < p->padded; d += LANES)
+            part += *(const LanesView *)(k.data + j * k.stride + d) * *(const LanesView *)(query + d);
+        *(LanesView *)(parts + j * LANES) = part;
+    }
+    for (int64_t j = 0; j < keys; j++) {
+        float sum = 0;
+        for (int l = 0; l < LANES; l++) sum += parts[j * LANES + l];
+        scores[j] = sum;
+    }
+}
+
+/* forward_block for one query, as in decoding, with the same bits: a block of mostly absent queries would
+ * waste its time. */
 static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, float *scratch) {
     const AttentionForward *a = p->a;
-    float *scores = carve(&scratch, p->keys), *y = carve(&scratch, p->size);
-    const stored *query = query_row(p, a->q, b, h, i);
+    float *scores = carve(&scratch, KEY_BLOCK), *parts = carve(&scratch, KEY_BLOCK * LANES);
+    float *query = carve(&scratch, p->padded), *sums = carve(&scratch, p->padded);
+    float *block = carve(&scratch, KEY_BLOCK * p->padded);
+    const stored *q = query_row(p, a->q, b, h, i);
     int64_t start = attention_first_key(a, b, i), end = attention_visible(p, b, i), kv = h / p->group;
     float maximum = -INFINITY, sum = 0;
-    for (int64_t j = start; j < end; j++) {
-        scores[j] = (float)a->scale * dot(query, key_row(p, p->k, b, kv, j), p->size);
-        maximum = scores[j] > maximum ? scores[j] : maximum;
-    }
-    float shift = maximum == -INFINITY ? 0 : maximum;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = start; j < end; j++) {
-        scores[j] = simd_exp(scores[j] - shift);
-        sum += scores[j];
-    }
-    if (p->drops) dropout_row_float(&p->dropout, (b * p->heads + h) * p->queries + i, scores, end, scores);
-    memset(y, 0, (size_t)p->size * sizeof *y);
-    for (int64_t j = start; j < end; j++) {
-        const stored *value = key_row(p, p->v, b, kv, j);
-        float weight = scores[j] / sum;
+    memset(query, 0, (size_t)p->padded * sizeof *query);
+    memset(sums, 0, (size_t)p->padded * sizeof *sums);
+    for (int64_t d = 0; d < p->size; d++) query[d] = (float)a->scale * load(q[d]);
+    for (int64_t j = attention_first_block(p, b, i); j < end; j += KEY_BLOCK) {
+        int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
+        float before = maximum, part = 0;
+        query_scores(p, query, rows_of(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, block), keys, parts,
+                     scores);
+        for (int64_t key = 0; key < start - j && key < keys; key++) scores[key] = -INFINITY;
+        for (int64_t key = 0; key < keys; key++) maximum = scores[key] > maximum ? scores[key] : maximum;
+        const float shift = maximum == -INFINITY ? 0 : maximum, correction = simd_exp(before - shift);
 #pragma omp simd
-        for (int64_t d = 0; d < p->size; d++) y[d] += weight * load(value[d]);
+        for (int64_t key = 0; key < keys; key++) scores[key] = simd_exp(scores[key] - shift);
+        for (int64_t key = 0; key < keys; key++) part += scores[key];
+        sum = fmaf(sum, correction, part);
+#pragma omp simd
+        for (int64_t d = 0; d < p->padded; d++) sums[d] *= correction;
+        const Rows v = rows_of(p, key_row(p, p->v, b, kv, j), p->v.stride, keys, block);
+        tile_product(1, p->padded, keys, (TileView){scores, 1, 1}, v.data, v.stride, sums, p->padded, true);
     }
-    write_row(y, p->size, query_row(p, a->y, b, h, i));
-    if (!tensor_empty(a->lse)) float_row(a->lse, b * p->heads + h)[i] = maximum + logf(sum);
+    write_outputs(p, b, h, i, sums, maximum, sum);
 }
 
 /* Rotates every head of one row of x by the angles whose cosines and sines are given. */
@@ -196,7 +219,7 @@ static bool on_tiles(void) {
 static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = contract;
     const AttentionProblem p = attention_problem(ctx, a);
-    bool few = p.queries <= FEW_QUERIES, tiles = on_tiles();
+    bool few = p.queries <= FEW_QUERIES && !p.drops, tiles = on_tiles() && !(ctx->fuses & FUSE_INVARIANT);
     int64_t blocks = few ? p.queries : (p.queries + QUERY_BLOCK - 1) / QUERY_BLOCK;
     int64_t pairs = p.batch * p.heads;
     int64_t floats = few ? query_floats(&p) : tiles ? amx_forward_floats(&p) : forward_floats(&p);

@@ -12,6 +12,9 @@
 enum {
     STREAMS = GROUP_STREAMS, // rows of weights that a thread reads at once
     AHEAD = 2048,            // prefetch distance in bytes
+    TILE = 4,                // rows of x whose sums stay in registers
+    NEAR = 8,                // rows of x that stay in the L1 cache, a multiple of TILE
+    ROWS = 64,               // rows for which a thread reads its weights from memory once
     BLOCK = 16,              // outputs that a thread finishes at a time
     SLAB = 256,              // columns of a bias gradient that one thread sums at a time, at most
     RUN = 128,               // rows summed in fp32 before they are added to the total
@@ -118,24 +121,59 @@ static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     }
 }
 
-/* sums[s] = x . row outputs[s] of weight. Several rows of weights, far apart in memory, are read at once and
- * prefetched explicitly: one row alone, with the hardware's prefetcher, reaches two thirds of this rate in
- * bf16. */
-static void dots(const stored *x, Tensor weight, const int64_t outputs[STREAMS], int64_t count,
-                 float sums[STREAMS]) {
-    const stored *weights[STREAMS];
-    Lanes lanes[STREAMS] = {{0}};
+/* The halves added, and so on. */
+static inline float sum_of_lanes(Lanes x) {
+    typedef float Half __attribute__((vector_size(sizeof(Lanes) / 2)));
+    typedef float Quarter __attribute__((vector_size(sizeof(Lanes) / 4)));
+    Half halves[2];
+    Quarter quarters[2];
+    memcpy(halves, &x, sizeof halves);
+    halves[0] += halves[1];
+    memcpy(quarters, halves, sizeof quarters);
+    quarters[0] += quarters[1];
+    float sum = quarters[0][0];
+    for (int l = 1; l < LANES / 4; l++) sum += quarters[0][l];
+    return sum;
+}
+
+/* sums[r][s] = row r of x . row outputs[s] of weight. Each sum has one order, whatever the number of rows.
+ * Several rows of weights, far apart in memory, are read at once and prefetched explicitly: one row alone,
+ * with the hardware's prefetcher, reaches two thirds of this rate in bf16. `rows` is a constant after
+ * inlining, so the lanes stay in registers. */
+static inline __attribute__((always_inline)) void tile_dots(const int rows, Tensor x, int64_t n,
+                                                            Tensor weight, const int64_t outputs[STREAMS],
+                                                            float sums[TILE][STREAMS]) {
+    const int64_t count = tensor_width(weight);
+    const stored *from[TILE], *weights[STREAMS];
+    Lanes lanes[TILE][STREAMS] = {{{0}}};
     int64_t i = 0;
+    for (int r = 0; r < rows; r++) from[r] = stored_row(x, n + r);
     for (int s = 0; s < STREAMS; s++) weights[s] = stored_row(weight, outputs[s]);
-    for (; i + PRODUCTS <= count; i += PRODUCTS)
+    for (; i + PRODUCTS <= count; i += PRODUCTS) {
+        Lanes line[TILE];
+        for (int r = 0; r < rows; r++) memcpy(&line[r], from[r] + i, sizeof line[r]);
         for (int s = 0; s < STREAMS; s++) {
-            __builtin_prefetch((const char *)(weights[s] + i) + AHEAD);
-            lanes[s] = add_products(lanes[s], x + i, weights[s] + i);
+            const Lanes factor = *(const LanesView *)(weights[s] + i);
+            if (rows == 1) __builtin_prefetch((const char *)(weights[s] + i) + AHEAD);
+            for (int r = 0; r < rows; r++)
+                lanes[r][s] = add_products(lanes[r][s], (const stored *)&line[r], (const stored *)&factor);
         }
-    for (int s = 0; s < STREAMS; s++) {
-        sums[s] = 0;
-        for (int l = 0; l < LANES; l++) sums[s] += lanes[s][l];
-        for (int64_t rest = i; rest < count; rest++) sums[s] += load(x[rest]) * load(weights[s][rest]);
+    }
+    for (int r = 0; r < rows; r++)
+        for (int s = 0; s < STREAMS; s++) {
+            sums[r][s] = sum_of_lanes(lanes[r][s]);
+            for (int64_t rest = i; rest < count; rest++)
+                sums[r][s] += load(from[r][rest]) * load(weights[s][rest]);
+        }
+}
+
+static void dots(int64_t rows, Tensor x, int64_t n, Tensor weight, const int64_t outputs[STREAMS],
+                 float sums[TILE][STREAMS]) {
+    switch (rows) {
+    case 1: tile_dots(1, x, n, weight, outputs, sums); break;
+    case 2: tile_dots(2, x, n, weight, outputs, sums); break;
+    case 3: tile_dots(3, x, n, weight, outputs, sums); break;
+    default: tile_dots(TILE, x, n, weight, outputs, sums);
     }
 }
 
@@ -166,36 +204,54 @@ static void quantize_rows(Tensor x, GroupOfX *groups) {
     }
 }
 
-/* Each thread owns outputs, in STREAMS blocks at a time, and reads their weights once for all rows. `groups`
- * are x's if the weights are quantized, else NULL. */
-static void few_rows(Ctx *ctx, const LinearForward *l, const GroupOfX *groups) {
-    int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
-    int64_t blocks = (out + BLOCK - 1) / BLOCK, stride = (blocks + STREAMS - 1) / STREAMS;
+/* sums[n][s][o ...] of rows [n, n + count), count <= TILE, which are rows top + n ... of x, or of its groups. */
+static void tile_of_sums(const LinearForward *l, const GroupOfX *groups, int64_t top, int64_t n,
+                         int64_t count, const int64_t outputs[STREAMS], int64_t o,
+                         float sums[ROWS][STREAMS][BLOCK]) {
+    const int64_t in = tensor_width(l->weight);
+    float plain[TILE][STREAMS], grouped[STREAMS][GROUP_ROWS];
+    if (!groups) dots(count, l->x, top + n, l->weight, outputs, plain);
+    for (int64_t r = 0; r < count; r++) {
+        if (groups) group_dots(groups + (top + n + r) * in / GROUP, l->weight, outputs, grouped);
+        for (int s = 0; s < STREAMS; s++)
+            if (groups)
+                memcpy(&sums[n + r][s][o], grouped[s], sizeof grouped[s]);
+            else
+                sums[n + r][s][o] = plain[r][s];
+    }
+}
+
+/* Outputs in blocks `block` + s * stride, of rows [top, top + rows). */
+static void block_of_outputs(const LinearForward *l, const GroupOfX *groups, int64_t top, int64_t rows,
+                             int64_t block, int64_t stride) {
+    const int64_t out = tensor_rows(l->weight);
     const int64_t step = groups ? GROUP_ROWS : 1; // outputs of a stream that are computed together
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t block = 0; block < stride; block++) {
-        float sums[LINEAR_FEW_ROWS][STREAMS][BLOCK];
+    float sums[ROWS][STREAMS][BLOCK];
+    for (int64_t near = 0; near < rows; near += NEAR)
         for (int64_t o = 0; o < BLOCK; o += step) {
             int64_t outputs[STREAMS];
             for (int s = 0; s < STREAMS; s++) {
                 int64_t output = (block + s * stride) * BLOCK + o;
                 outputs[s] = output < out ? output : out - step;
             }
-            for (int64_t n = 0; n < rows; n++) {
-                float sum[STREAMS][GROUP_ROWS], one[STREAMS];
-                if (groups)
-                    group_dots(groups + n * in / GROUP, l->weight, outputs, sum);
-                else
-                    dots(stored_row(l->x, n), l->weight, outputs, in, one);
-                for (int s = 0; s < STREAMS; s++)
-                    memcpy(&sums[n][s][o], groups ? sum[s] : &one[s], (size_t)step * sizeof(float));
-            }
+            for (int64_t n = near; n < rows && n < near + NEAR; n += TILE)
+                tile_of_sums(l, groups, top, n, rows - n < TILE ? rows - n : TILE, outputs, o, sums);
         }
-        for (int s = 0; s < STREAMS; s++) {
-            int64_t first = (block + s * stride) * BLOCK, count = first + BLOCK < out ? BLOCK : out - first;
-            for (int64_t n = 0; n < rows && count > 0; n++) finish_outputs(l, n, first, count, sums[n][s]);
-        }
+    for (int s = 0; s < STREAMS; s++) {
+        int64_t first = (block + s * stride) * BLOCK, count = first + BLOCK < out ? BLOCK : out - first;
+        for (int64_t n = 0; n < rows && count > 0; n++) finish_outputs(l, top + n, first, count, sums[n][s]);
     }
+}
+
+/* Each thread owns outputs, in STREAMS blocks at a time, and reads their weights once for ROWS rows. `groups`
+ * are x's if the weights are quantized, else NULL. */
+static void dot_rows(Ctx *ctx, const LinearForward *l, const GroupOfX *groups) {
+    int64_t rows = tensor_rows(l->x), out = tensor_rows(l->weight);
+    int64_t blocks = (out + BLOCK - 1) / BLOCK, stride = (blocks + STREAMS - 1) / STREAMS;
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) collapse(2)
+    for (int64_t top = 0; top < rows; top += ROWS)
+        for (int64_t block = 0; block < stride; block++)
+            block_of_outputs(l, groups, top, rows - top < ROWS ? rows - top : ROWS, block, stride);
 }
 
 /* The part of the activation that the product can apply: all of it, unless the activation's input is saved
@@ -226,7 +282,7 @@ static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product,
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l) {
-    if (tensor_rows(l->x) <= LINEAR_FEW_ROWS) {
+    if (tensor_rows(l->x) <= LINEAR_FEW_ROWS || ctx->fuses & FUSE_INVARIANT) {
         Tensor groups = {0};
         const int64_t count = tensor_count(l->x) / GROUP;
         if (dtype_grouped(l->weight.dtype))
@@ -234,7 +290,7 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
                      &groups));
         PRIMITIVE (ctx, "product, bias, activation", MATRIX) {
             if (groups.data) quantize_rows(l->x, groups.data);
-            few_rows(ctx, l, groups.data);
+            dot_rows(ctx, l, groups.data);
         }
         return OK;
     }

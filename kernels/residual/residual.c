@@ -6,15 +6,16 @@ static const Tensor none = {0};
 
 /* Whether the linear layer adds the residual. With post-norm, the norm adds, because only the norm reads
  * the sum. With pre-norm, x must be written in any case, and adding it in the linear layer's epilogue
- * makes a forward pass 2% faster. A training step does not gain, so there the norm adds. */
+ * makes a forward pass 2% faster. A training step does not gain, so there the norm adds; in bf16 this rounds
+ * once more, so inference that must give training's bits does the same. */
 static bool linear_adds(const Ctx *ctx, const Residual *s) {
-    return !s->post && !ctx->training;
+    return !s->post && !ctx->training && !(ctx->fuses & FUSE_INVARIANT);
 }
 
 /* x and the pending addition alternate between two tensors. Training keeps each block's x, which its last
  * norm's backward pass reads, and for blocks that run again also the pending addition below. */
 Status residual_begin_block(Ctx *ctx, Residual *s, bool runs_again) {
-    const bool due = !s->post && ctx->training;
+    const bool due = !s->post && !linear_adds(ctx, s);
     Shape shape = s->x.shape;
     if (s->first) shape.d[1] = 1;
     for (int i = 0; i < 2; i++) {

@@ -1,0 +1,218 @@
+/* --fused=1,invariant on the CPU: a row's logits have the same bits in training's forward pass over the text
+ * alone, in a batch of texts of other lengths, and read into a cache in pieces. */
+#include "base/memory.h"
+#include "base/random.h"
+#include "run/batch_generator.h"
+#include "run/runner.h"
+#include "tests/support/rig.h"
+
+#include <string.h>
+
+enum {
+    ALL = (1 << OP_COUNT) - 1,
+    LAYERS = 2,
+    VOCAB = 131,   // padded
+    CONTEXT = 150, // more than two of attention's blocks of keys
+    ROWS = 64,     // of a batch
+    PROMPT = 12,   // tokens of its longest prompt
+    DRAWN = 5,     // tokens that are sampled
+    MIXES = 20,    // per family and dtype, besides one of all rows: 210 in all
+    WINDOW = PROMPT + DRAWN,
+};
+
+typedef struct {
+    const char *preset;
+    Dtype dtype, packed;
+} Family;
+
+typedef struct {
+    Session session;
+    Ctx ctx;
+    Transformer model;
+    BatchGenerator generator;
+    int64_t rows; // of the generator
+    Cache cache;  // of one text
+    Tensor tokens, logits;
+    float *alone; // (CONTEXT, padded vocabulary): the logits of `tokens`
+    BatchRow texts[ROWS];
+    int64_t count;
+    float *drawn; // (ROWS, DRAWN, padded vocabulary): the logits from which the batch sampled
+} Subject;
+
+static int64_t padded(const Subject *s) {
+    return config_padded_vocab(&s->model.config);
+}
+
+/* Logits of tokens [first, first + count) of s->tokens; as training computes them if there is no cache. */
+static Status forward(Ctx *ctx, Subject *s, int64_t first, int64_t count, Cache *cache) {
+    const Tensor tokens = tensor_elements(s->tokens, first, shape2(1, count));
+    const Shape shape = shape2(count, padded(s));
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    ctx->training = !cache && s->session.packed == F32;
+    TRY(transformer_forward(ctx, &s->model, &(DeviceBatch){.tokens = tokens}, cache));
+    ctx->training = false;
+    TRY(transformer_logits(ctx, &s->model, s->model.hidden, tensor_view(s->logits.data, F32, shape)));
+    arena_release(&ctx->arenas[ARENA_SAVED], mark);
+    return OK;
+}
+
+static Status rehearse(Ctx *ctx, void *program) {
+    Subject *s = program;
+    TRY(transformer_take(ctx, &s->model, false));
+    TRY(batch_generator_take(ctx, &s->generator));
+    TRY(transformer_take_cache(ctx, &s->model, 1, CONTEXT, 0, &s->cache));
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(1, CONTEXT), &s->tokens));
+    TRY(take(ctx, ARENA_SAVED, "logits", F32, shape2(CONTEXT, padded(s)), &s->logits));
+    if (!ctx->measuring) return OK;
+    TRY(forward(ctx, s, 0, CONTEXT, NULL));
+    TRY(forward(ctx, s, 0, CONTEXT, &s->cache));
+    s->cache.length = 0;
+    return OK;
+}
+
+static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t seed) {
+    *s = (Subject){.rows = rows};
+    Config *c = &s->session.config;
+    expect_ok(config_preset(family->preset, c));
+    c->layers = LAYERS;
+    c->heads = 4;
+    if (c->kv_heads != c->heads) c->kv_heads = c->architecture->qkv_as_one ? 4 : 2;
+    c->head_size = 24; // neither a multiple of a vector's lanes nor of a tile
+    c->width = 96;
+    c->hidden = 160;
+    c->context = CONTEXT;
+    c->vocab = VOCAB;
+    c->init_std = 0.3; // far from flat
+    s->session.device = test_device(BACKEND_CPU);
+    s->session.dtype = family->dtype;
+    s->session.packed = family->packed;
+    s->session.fuses = ALL | FUSE_INVARIANT;
+    expect_ok(runner_open(&s->session, &s->ctx, &s->model));
+    batch_generator_open(&s->model, rows, WINDOW, &s->generator);
+    expect_ok(runner_start(&(Runner){&s->session, &s->ctx, &s->model, rehearse, s, false, seed, NULL}));
+    s->alone = memory_array((size_t)(CONTEXT * padded(s)), sizeof *s->alone);
+    s->drawn = memory_array((size_t)(ROWS * DRAWN * padded(s)), sizeof *s->drawn);
+}
+
+static void close_subject(Subject *s) {
+    memory_free(s->alone);
+    memory_free(s->drawn);
+    batch_generator_close(&s->generator);
+    transformer_close(&s->model);
+    ctx_close(&s->ctx);
+}
+
+static void put_tokens(Subject *s, const int32_t *ids, int64_t count) {
+    memcpy(s->tokens.data, ids, (size_t)count * sizeof *ids);
+}
+
+static void expect_same_logits(const float *one, const float *other) {
+    assert_memory_equal(one, other, VOCAB * sizeof *one);
+}
+
+/* ---- batches ---- */
+
+/* Keeps the logits of the row that is being sampled: the first that has no token for this position yet. */
+static bool keep_logits(const void *context, int32_t token) {
+    Subject *s = (Subject *)(uintptr_t)context;
+    const BatchGenerator *g = &s->generator;
+    int64_t r = 0;
+    while (s->texts[r].ended || s->texts[r].text.count - s->texts[r].prompt == DRAWN ||
+           s->texts[r].text.count > g->cache.length)
+        r++;
+    assert_in_range(r, 0, s->count - 1);
+    int64_t index = s->texts[r].text.count - s->texts[r].prompt;
+    memcpy(s->drawn + (r * DRAWN + index) * padded(s), g->values + r * padded(s),
+           (size_t)padded(s) * sizeof *s->drawn);
+    return token % 16 == 3; // texts end at different lengths
+}
+
+static void expect_as_alone(Subject *s, int64_t r) {
+    const BatchRow *row = &s->texts[r];
+    const int64_t count = row->text.count;
+    put_tokens(s, row->text.ids, count);
+    expect_ok(forward(&s->ctx, s, 0, count, NULL));
+    for (int64_t i = row->prompt; i < count + row->ended; i++)
+        expect_same_logits(s->drawn + (r * DRAWN + i - row->prompt) * padded(s),
+                           (const float *)s->logits.data + (i - 1) * padded(s));
+}
+
+static void mix(Subject *s, uint64_t seed) {
+    s->count = 1 + (int64_t)random_below(seed, ROWS, 0, (uint64_t)s->rows);
+    for (int64_t r = 0; r < s->count; r++) {
+        BatchRow *row = &s->texts[r];
+        const SamplerOptions options = {
+            .temperature = r % 3, .top_p = 1, .seed = seed, .sequence = (uint64_t)r};
+        *row = (BatchRow){.prompt = 1 + (int64_t)random_below(seed, (uint64_t)r, PROMPT, PROMPT)};
+        for (int64_t i = 0; i < row->prompt; i++)
+            token_list_add(&row->text, (int32_t)random_below(seed, (uint64_t)r, (uint64_t)i, VOCAB));
+        expect_ok(sampler_open(VOCAB, &options, &row->sampler));
+    }
+    expect_ok(batch_generator_run(&s->ctx, &s->generator, s->texts, s->count, DRAWN, keep_logits, s));
+    for (int64_t r = 0; r < s->count; r++) {
+        expect_as_alone(s, r);
+        token_list_free(&s->texts[r].text);
+        sampler_close(s->texts[r].sampler);
+    }
+}
+
+/* ---- pieces ---- */
+
+static void expect_pieces(Subject *s, int64_t piece) {
+    s->cache.length = 0;
+    for (int64_t first = 0; first < CONTEXT; first += piece) {
+        int64_t count = CONTEXT - first < piece ? CONTEXT - first : piece;
+        expect_ok(forward(&s->ctx, s, first, count, &s->cache));
+        for (int64_t i = 0; i < count; i++)
+            expect_same_logits((const float *)s->logits.data + i * padded(s),
+                               s->alone + (first + i) * padded(s));
+    }
+}
+
+static void expect_all_pieces(Subject *s) {
+    static const int64_t pieces[] = {1, 3, 7, 64, CONTEXT};
+    int32_t ids[CONTEXT];
+    for (int i = 0; i < CONTEXT; i++) ids[i] = (int32_t)random_below(5, 0, (uint64_t)i, VOCAB);
+    put_tokens(s, ids, CONTEXT);
+    expect_ok(forward(&s->ctx, s, 0, CONTEXT, NULL));
+    memcpy(s->alone, s->logits.data, (size_t)(CONTEXT * padded(s)) * sizeof *s->alone);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) expect_pieces(s, pieces[i]);
+}
+
+/* ---- families ---- */
+
+static void on_family(const Family *family, int mixes) {
+    static const int64_t rows[] = {1, 2, 5, 16, ROWS};
+    enum { SIZES = sizeof rows / sizeof *rows };
+    for (int i = 0; i < SIZES; i++) {
+        Subject s;
+        open_subject(&s, family, rows[i], 3 + i);
+        const int count =
+            rows[i] == ROWS ? 1 : mixes / (SIZES - 1); // the largest takes as long as the others
+        for (int m = 0; m < count; m++) mix(&s, (uint64_t)(100 * i + m));
+        if (i == 0) expect_all_pieces(&s);
+        close_subject(&s);
+    }
+}
+
+static void test_floats(void **state) {
+    static const char *const presets[] = {"gpt2", "smollm2-135m", "tinyllama-1.1b", "qwen2.5-0.5b",
+                                          "qwen3-0.6b"};
+    (void)state;
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        on_family(&(Family){presets[i], F32, F32}, MIXES);
+        on_family(&(Family){presets[i], BF16, F32}, MIXES);
+    }
+}
+
+static void test_groups(void **state) {
+    (void)state;
+    on_family(&(Family){"gpt2", F32, I8}, 5);
+    on_family(&(Family){"smollm2-135m", BF16, I8}, 5);
+    on_family(&(Family){"qwen3-0.6b", F32, I4}, 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_floats), cmocka_unit_test(test_groups)};
+    return cmocka_run_group_tests(tests, NULL, devices_end);
+}
