@@ -74,7 +74,8 @@ static Status parse_part(Safetensors *file, SafetensorsPart *part, const uint8_t
     return check_cover(file->entries + first, file->count - first, part);
 }
 
-Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, const char *path) {
+/* Parses one more part and appends its entries in the order of their offsets. */
+static Status add_part(Safetensors *file, const uint8_t *data, int64_t size, const char *path) {
     file->parts = memory_resize(file->parts, ((size_t)file->part_count + 1) * sizeof *file->parts);
     SafetensorsPart *part = &file->parts[file->part_count++];
     *part = (SafetensorsPart){.path = memory_text(path)};
@@ -84,7 +85,7 @@ Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, con
 Status safetensors_add_file(Safetensors *file, const char *path) {
     FileMap map;
     TRY(file_map(path, &map));
-    Status status = safetensors_add(file, map.data, map.size, path);
+    Status status = add_part(file, map.data, map.size, path);
     file->parts[file->part_count - 1].map = map;
     return status;
 }
@@ -107,7 +108,7 @@ Status safetensors_finish(Status status, Safetensors *filled, Safetensors **file
 
 Status safetensors_parse(const uint8_t *data, int64_t size, const char *name, Safetensors **file) {
     Safetensors *filled = memory_allocate(sizeof *filled);
-    Status status = safetensors_add(filled, data, size, name);
+    Status status = add_part(filled, data, size, name);
     if (!status) status = safetensors_sort(filled, name);
     return safetensors_finish(status, filled, file);
 }

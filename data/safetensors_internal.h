@@ -26,8 +26,7 @@ struct Safetensors {
 CHECKED Status safetensors_parse_header(Safetensors *file, SafetensorsPart *part, const uint8_t *text,
                                         int64_t length);
 
-/* Parses one more part and appends its entries in the order of their offsets. */
-CHECKED Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, const char *path);
+/* Parses one more file and appends its entries in the order of their offsets. */
 CHECKED Status safetensors_add_file(Safetensors *file, const char *path);
 
 /* Keys of digests in __metadata__: this name for the header, and this name, '.' and the tensor's name for a

@@ -261,7 +261,7 @@ Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
     return OK;
 }
 
-Status generator_add(Generator *g, int32_t token) {
+static Status add_token(Generator *g, int32_t token) {
     if (token < 0 || token >= g->model->config.vocab)
         return fail(ERROR_INTERNAL, "token %" PRId32 " is outside the vocabulary", token);
     if (g->length == g->window) generator_forget(g, 0, g->length - g->window / 2);
@@ -279,5 +279,5 @@ Status generator_next(Ctx *ctx, Generator *g, Sampler *sampler, int32_t *token) 
         HOST_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
     }
     g->draws++;
-    return generator_add(g, *token);
+    return add_token(g, *token);
 }

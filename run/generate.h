@@ -60,9 +60,6 @@ CHECKED Status generator_read_source(Ctx *ctx, Generator *generator, const int32
 /* Samples the next token and appends it. Waits for it. ERROR_NONFINITE as in sampler_next. */
 CHECKED Status generator_next(Ctx *ctx, Generator *generator, Sampler *sampler, int32_t *token);
 
-/* The two halves of generator_next, on the host. First: the logits of the next token after all tokens so far,
- * (vocab) fp32 in host memory, valid until the next call. Waits. */
+/* The logits of the next token after all tokens so far, (vocab) fp32 in host memory, valid until the next call.
+ * Waits. */
 CHECKED Status generator_logits(Ctx *ctx, Generator *generator, const float **logits);
-
-/* Second: appends the selected token. */
-CHECKED Status generator_add(Generator *generator, int32_t token);

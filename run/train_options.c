@@ -236,7 +236,8 @@ static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
                : fail(ERROR_USAGE, "--sweep needs --batch-sizes=LIST, --seq-lens=LIST, or --seq");
 }
 
-Status train_options_check(const TrainOptions *o, const OptionSet *set) {
+/* Checks for contradictions: ERROR_USAGE. */
+static Status check_options(const TrainOptions *o, const OptionSet *set) {
     TRY(compute_options_check(&o->compute));
     TRY(check_sizes(o));
     TRY(check_rates(o));
@@ -264,7 +265,7 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     options->profile_ends = *options->profiling.window && !options_given(set, "steps") && !*options->resume;
     if (options->profile_ends) TRY(profiling_options_steps(&options->profiling, &options->steps));
     resolve(set, options);
-    TRY(train_options_check(options, set));
+    TRY(check_options(options, set));
     if (!options->print_config) return OK;
     *done = true;
     unresolve(set, options);
@@ -295,7 +296,7 @@ static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
     /* The first run's schedule may have had a minimum, and this one not. */
     if (!minimum && (followed || !has_minimum(options))) options->min_lr = FROM_OTHERS;
     resolve(set, options);
-    return train_options_check(options, set);
+    return check_options(options, set);
 }
 
 static Status check_new(const char *out) {

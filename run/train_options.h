@@ -75,9 +75,6 @@ CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, 
  * with memory_free, also after an error. */
 CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, char **folder);
 
-/* Checks for contradictions: ERROR_USAGE. A pure function; train_options_read has called it. */
-CHECKED Status train_options_check(const TrainOptions *options, const OptionSet *set);
-
 /* Derives what depends on the model: --seq, if not given, and noam's --lr. ERROR_USAGE for a --seq that does
  * not fit the model. */
 CHECKED Status train_options_settle(TrainOptions *options, const Config *config);

@@ -19,7 +19,8 @@ Status trainer_open(Trainer *t, const Session *session, Comm *comm) {
     return status;
 }
 
-void trainer_drop_graphs(Trainer *t) {
+/* Drops the graphs; steps are captured again. */
+static void drop_graphs(Trainer *t) {
     for (int i = 0; i < 4; i++) {
         replay_close(t->ctx.device, &t->passes[i / 2][i % 2].forward);
         replay_close(t->ctx.device, &t->passes[i / 2][i % 2].backward);
@@ -30,7 +31,7 @@ void trainer_drop_graphs(Trainer *t) {
 }
 
 void trainer_close(Trainer *t) {
-    trainer_drop_graphs(t);
+    drop_graphs(t);
     memory_free(t->compact);
     generator_close(&t->generator);
     shards_close(&t->model.parameters);
@@ -172,7 +173,7 @@ static Status share(Trainer *t) {
 }
 
 Status trainer_unshare(Trainer *t) {
-    if (t->comm) trainer_drop_graphs(t); // NCCL's communicator cannot end while graphs hold its work
+    if (t->comm) drop_graphs(t); // NCCL's communicator cannot end while graphs hold its work
     for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
         TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
     return OK;

@@ -84,9 +84,6 @@ CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
  * loaded. */
 CHECKED Status trainer_allocate(Trainer *trainer);
 
-/* Drops the graphs; steps are captured again. */
-void trainer_drop_graphs(Trainer *trainer);
-
 /* Collective: call before the communicator is closed. */
 CHECKED Status trainer_unshare(Trainer *trainer);
 

@@ -34,7 +34,7 @@ JinjaValue jinja_written(const JinjaText *text) {
 }
 
 /* The shortest digits that read back as the same number; with an exponent below 1e-4 and from 1e16 on. */
-void jinja_write_float(JinjaText *text, double value) {
+static void write_float(JinjaText *text, double value) {
     char scientific[40], shown[64];
     int digits = 1;
     if (!isfinite(value)) {
@@ -87,12 +87,14 @@ static void write_quoted(JinjaText *text, JinjaValue value) {
     jinja_write(text, &quote, 1);
 }
 
+static bool write_repr(JinjaText *text, JinjaValue value);
+
 static bool write_list(JinjaText *text, JinjaValue value) {
     bool tuple = value.kind == VALUE_TUPLE, written = true;
     jinja_write_word(text, tuple ? "(" : "[");
     for (int64_t i = 0; written && i < value.list->count; i++) {
         if (i) jinja_write_word(text, ", ");
-        written = jinja_write_repr(text, value.list->items[i]);
+        written = write_repr(text, value.list->items[i]);
     }
     if (tuple && value.list->count == 1) jinja_write_word(text, ",");
     jinja_write_word(text, tuple ? ")" : "]");
@@ -104,15 +106,15 @@ static bool write_dict(JinjaText *text, const JinjaDict *dict) {
     jinja_write_word(text, "{");
     for (int64_t i = 0; written && i < dict->count; i++) {
         if (i) jinja_write_word(text, ", ");
-        written = jinja_write_repr(text, dict->keys[i]);
+        written = write_repr(text, dict->keys[i]);
         jinja_write_word(text, ": ");
-        written = written && jinja_write_repr(text, dict->values[i]);
+        written = written && write_repr(text, dict->values[i]);
     }
     jinja_write_word(text, "}");
     return written;
 }
 
-bool jinja_write_repr(JinjaText *text, JinjaValue value) {
+static bool write_repr(JinjaText *text, JinjaValue value) {
     if (value.kind == VALUE_STRING && !value.safe) {
         write_quoted(text, value);
         return true;
@@ -142,10 +144,10 @@ bool jinja_write_value(JinjaText *text, JinjaValue value) {
         snprintf(digits, sizeof digits, "%lld", (long long)value.integer);
         jinja_write_word(text, digits);
     } else if (value.kind == VALUE_FLOAT) {
-        jinja_write_float(text, value.real);
+        write_float(text, value.real);
     } else {
         return (value.kind == VALUE_LIST || value.kind == VALUE_TUPLE || value.kind == VALUE_DICT) &&
-               jinja_write_repr(text, value);
+               write_repr(text, value);
     }
     return true;
 }

@@ -114,7 +114,5 @@ void jinja_write(JinjaText *text, const void *bytes, int64_t count);
 void jinja_write_word(JinjaText *text, const char *word);
 JinjaValue jinja_written(const JinjaText *text);
 
-/* Like Python's str() and repr(). False for values without a supported text: a macro, a generator, ... */
+/* Like Python's str(). False for values without a supported text: a macro, a generator, ... */
 bool jinja_write_value(JinjaText *text, JinjaValue value);
-bool jinja_write_repr(JinjaText *text, JinjaValue value);
-void jinja_write_float(JinjaText *text, double value);

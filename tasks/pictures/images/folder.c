@@ -22,7 +22,7 @@ enum { DEPTH_LIMIT = 32, CLASS_DEPTH = 1, LIST_LIMIT = 1 << 30, STAMP = 32 /* ch
 
 static const char first_entry[] = "fusebox pictures 1";
 
-bool images_is_picture(const char *name) {
+static bool is_picture(const char *name) {
     static const char *const endings[] = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".pnm"};
     const char *dot = strrchr(name, '.');
     for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
@@ -86,9 +86,9 @@ static Status list_folder(const char *root, const char *folder, int depth, List 
     Status status = directory_list(path, &entries);
     memory_free(path);
     for (int64_t i = 0; i < entries.count && depth > 0 && !status; i++)
-        if (images_is_picture(entries.paths[i])) add_entry(list, "P", path_name(entries.paths[i]));
+        if (is_picture(entries.paths[i])) add_entry(list, "P", path_name(entries.paths[i]));
     for (int64_t i = 0; i < entries.count && !status; i++) {
-        if (images_is_picture(entries.paths[i])) continue;
+        if (is_picture(entries.paths[i])) continue;
         status = path_kind(entries.paths[i], &kind);
         if (status || kind != PATH_FOLDER) continue;
         char *below = *folder ? path_join(folder, path_name(entries.paths[i]))

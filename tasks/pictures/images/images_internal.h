@@ -39,6 +39,3 @@ static inline void images_add_class(ImageSource *s, const char *name, int64_t le
     s->class_names = memory_grow(s->class_names, &s->class_room, s->classes + 1, sizeof *s->class_names);
     s->class_names[s->classes++] = memory_text_slice(name, (size_t)length);
 }
-
-/* Whether a file's name is that of a picture. */
-bool images_is_picture(const char *name);
