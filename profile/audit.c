@@ -1,5 +1,6 @@
 #include "profile/audit.h"
 
+#include "base/cores.h"
 #include "report/collectives.h"
 
 #include <inttypes.h>
@@ -112,13 +113,18 @@ static void check_finite(Trace *t, const Figures *f) {
     trace_add_finding(t, "every figure is finite", (double)wrong, 0, "%" PRId64 " are not", wrong);
 }
 
+/* Whether others had the cores: then a time says nothing about what the machine can do. */
+static bool is_shared(const Trace *t) {
+    return t->run.cores_waited > CORES_SHARED;
+}
+
 static double share_of_limit(const OperationRow *row, const Peaks *peaks) {
     return limit_share(peaks, row->work, row->calls, row->ns);
 }
 
 static void check_limits(Trace *t, const Figures *f) {
     const Peaks *measured = &t->run.measured, *most = trace_utmost(&t->run);
-    if (!f->row_count || !peaks_known(most)) return;
+    if (!f->row_count || !peaks_known(most) || is_shared(t)) return;
     const OperationRow *highest = &f->rows[0];
     int above = 0, above_measured = 0;
     for (int64_t i = 0; i < f->row_count; i++) {
@@ -136,7 +142,7 @@ static void check_limits(Trace *t, const Figures *f) {
 /* If the noise of the steps hides a cost above the limit, the cost is unknown, and the check does not
  * pass. */
 static void check_overhead(Trace *t, const Figures *f) {
-    if (!t->run.step_count || t->run.apart) return;
+    if (!t->run.step_count || t->run.apart || is_shared(t)) return;
     if (f->overhead_noise && fabs(f->overhead) > TRACING_COSTS_AT_MOST) return;
     trace_add_finding(t, CHECK_OVERHEAD, f->overhead_noise ? 0 : f->overhead, TRACING_COSTS_AT_MOST,
                       "%+.2f%%%s: a median step of %.3f ms without it", 100 * f->overhead,

@@ -121,10 +121,32 @@ static void overhead_may_be_noise(void **state) {
     }
 }
 
+/* On shared cores no time is judged: neither check of one is among the findings. The others are. */
+static void shared_cores_judge_no_time(void **state) {
+    (void)state;
+    static void (*const spoil[])(Trace *, Figures *) = {spoil_limits, spoil_overhead, spoil_self};
+    for (int i = 0; i < 3; i++) {
+        Trace *t = sample_trace(FORM_NAIVE, 1000);
+        Figures f;
+        expect_ok(figures_make(t, &f));
+        t->run.cores_waited = 0.2;
+        spoil[i](t, &f);
+        audit_profile(t, &f);
+        assert_int_equal(audit_failures(t), i == 2);
+        for (int64_t k = 0; k < t->finding_count; k++) {
+            assert_string_not_equal(t->findings[k].name, CHECK_LIMITS);
+            assert_string_not_equal(t->findings[k].name, CHECK_OVERHEAD);
+        }
+        figures_free(&f);
+        trace_close(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(audit_finds_each_fault),
         cmocka_unit_test(overhead_may_be_noise),
+        cmocka_unit_test(shared_cores_judge_no_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
