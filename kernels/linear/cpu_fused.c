@@ -153,7 +153,8 @@ static inline __attribute__((always_inline)) void tile_dots(const int rows, Tens
         Lanes line[TILE];
         for (int r = 0; r < rows; r++) memcpy(&line[r], from[r] + i, sizeof line[r]);
         for (int s = 0; s < STREAMS; s++) {
-            const Lanes factor = *(const LanesView *)(weights[s] + i);
+            Lanes factor;
+            memcpy(&factor, weights[s] + i, sizeof factor);
             if (rows == 1) __builtin_prefetch((const char *)(weights[s] + i) + AHEAD);
             for (int r = 0; r < rows; r++)
                 lanes[r][s] = add_products(lanes[r][s], (const stored *)&line[r], (const stored *)&factor);
@@ -248,10 +249,12 @@ static void block_of_outputs(const LinearForward *l, const GroupOfX *groups, int
 static void dot_rows(Ctx *ctx, const LinearForward *l, const GroupOfX *groups) {
     int64_t rows = tensor_rows(l->x), out = tensor_rows(l->weight);
     int64_t blocks = (out + BLOCK - 1) / BLOCK, stride = (blocks + STREAMS - 1) / STREAMS;
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) collapse(2)
-    for (int64_t top = 0; top < rows; top += ROWS)
-        for (int64_t block = 0; block < stride; block++)
-            block_of_outputs(l, groups, top, rows - top < ROWS ? rows - top : ROWS, block, stride);
+    const int64_t parts = (rows + ROWS - 1) / ROWS * stride;
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t top = part / stride * ROWS;
+        block_of_outputs(l, groups, top, rows - top < ROWS ? rows - top : ROWS, part % stride, stride);
+    }
 }
 
 /* The part of the activation that the product can apply: all of it, unless the activation's input is saved
