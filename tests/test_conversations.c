@@ -284,6 +284,10 @@ static void a_chosen_template_is_kept(void **state) {
     program_succeeds(*state,
                      "train --model=bare --data=lessons.jsonl --template=chatml --seq=96 --steps=1 --batch=1 "
                      "--out=chosen " FAST);
+    const Ran *ran = program_succeeds(
+        *state, "train --model=bare --data=lessons.jsonl --template=chatml --seq=96 --steps=1 --batch=1 "
+                "--val-every=0 --device=cpu --peaks=0");
+    expect_text(ran->output, "> Hello!\n"); // the run's samples have the chosen template, too
     program_succeeds(*state, "echo one | infer --chat --model=chosen --tokens=3 --device=cpu -q");
 }
 

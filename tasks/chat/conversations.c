@@ -83,7 +83,6 @@ Status conversations_open(const ConversationOptions *o, ConversationSource **sou
     Reading r = {.source = memory_allocate(sizeof *r.source), .seq = o->seq};
     Status status = fail_at(chat_open(o->tokenizer, o->template, &r.chat),
                             "%s as conversations (--field=KEY reads a text a line)", o->path);
-    if (!status && *o->template) tokenizer_choose_template(o->tokenizer, chat_template_named(o->template));
     if (!status) r.source->padding = r.chat.end;
     if (!status) status = read_files(&r, o->path);
     if (!status) lay_out(r.source, o);

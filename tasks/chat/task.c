@@ -2,6 +2,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "run/option_rows.h"
+#include "tasks/chat/chat_template.h"
 #include "tasks/chat/conversations.h"
 #include "tasks/chat/infer.h"
 #include "tasks/chat/samples.h"
@@ -38,6 +39,18 @@ static const OptionTable chat_train = {train_rows, sizeof train_rows / sizeof *t
 /* JSON lines, unless a key says that they contain texts. */
 static bool takes(const TrainOptions *o) {
     return path_ends_with(o->data, ".jsonl") && !*o->field;
+}
+
+/* A chosen template becomes the tokenizer's, which samples use and checkpoints contain. */
+static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Feed *feed) {
+    const ChatTrain *own = options_values(set, &chat_train);
+    ChatTemplate chosen;
+    (void)o, (void)feed;
+    if (!*own->template || !session->tokenizer) return OK;
+    TRY(chat_template_open(session->tokenizer, own->template, &chosen));
+    chat_template_free(&chosen);
+    tokenizer_choose_template(session->tokenizer, chat_template_named(own->template));
+    return OK;
 }
 
 static void close_source(void *source) {
@@ -148,6 +161,7 @@ const TaskRow task_chat = {.trains = TASK_NEXT_TOKEN,
                            .samples = &chat_samples,
                            .commands = commands,
                            .takes = takes,
+                           .begin = begin,
                            .batches = {.rows_name = "rows of conversations",
                                        .held = BATCHES_HELD,
                                        .varied = true,
