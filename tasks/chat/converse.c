@@ -174,9 +174,9 @@ static Status show_help(Talk *t, const char *rest) {
             "/system TEXT   start anew with this system message; without TEXT, the template's\n"
             "/save FILE     write the conversation as a line of JSON, as training reads it\n"
             "/help          these lines\n"
-            "A line that ends in \\ goes on in the next. Ctrl-C ends an answer, Ctrl-D the conversation.%s\n",
-            t->editor ? "\nThe arrow keys move in the line and bring earlier ones back; Ctrl-R looks for one."
-                      : "");
+            "A line that ends in \\ continues in the next.\n"
+            "Ctrl-C ends an answer, Ctrl-D the conversation.\n%s",
+            t->editor ? "Arrow keys move in the line and recall earlier ones; Ctrl-R searches them.\n" : "");
     return OK;
 }
 
@@ -279,10 +279,10 @@ static bool read_message(Talk *t) {
 
 static void greet(const Talk *t) {
     fprintf(stderr,
-            "%s, %" PRId64 " tokens of context. /help lists the commands; Ctrl-C ends an answer, Ctrl-D the "
-            "conversation%s.\n",
+            "%s, %" PRId64 " tokens of context. /help lists the commands.\n"
+            "Ctrl-C ends an answer, Ctrl-D the conversation%s.\n",
             session_model_name(t->session), t->inference.generator.window,
-            t->editor ? ", and the arrow keys bring earlier lines back" : "");
+            t->editor ? "; the arrow keys recall earlier lines" : "");
 }
 
 static Status converse(Talk *t) {
