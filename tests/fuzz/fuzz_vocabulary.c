@@ -21,12 +21,17 @@ static void encode(Tokenizer *t, TokenList *ids, Bytes *text) {
         tokenizer_stream(t, &stream, ids->ids[i], text);
     }
     tokenizer_stream_end(&stream, text);
+    const TokenList *around[] = {tokenizer_before(t), tokenizer_after(t)};
+    for (int side = 0; side < 2; side++)
+        for (int64_t i = 0; i < around[side]->count; i++)
+            must(around[side]->ids[i] >= 0 && around[side]->ids[i] < tokenizer_vocab(t));
 }
 
 static void compare(Tokenizer *a, Tokenizer *b) {
     TokenList ids[2] = {0};
     Bytes texts[2] = {0};
     must(tokenizer_vocab(a) == tokenizer_vocab(b) && tokenizer_hash(a) == tokenizer_hash(b));
+    must(strcmp(tokenizer_name(a), tokenizer_name(b)) == 0);
     must(tokenizer_end_of_text(a) == tokenizer_end_of_text(b));
     for (SpecialToken s = 0; s < SPECIAL_COUNT; s++) must(tokenizer_special(a, s) == tokenizer_special(b, s));
     encode(a, &ids[0], &texts[0]);

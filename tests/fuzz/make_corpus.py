@@ -309,6 +309,38 @@ def make_watch():
     write_all("gone", 1, beat(alive) + three[:100], b"")
 
 
+def make_refused():
+    """What the readers of tokenizer.json and of a safetensors header refuse by name, or skip."""
+    whole = json.loads(pathlib.Path("tests/fixtures/tokenizer/whole/tokenizer.json").read_text())
+    replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 99}
+    split = {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": False}
+    levels = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+
+    def sequence(kind, *steps):
+        return {"type": "Sequence", kind: list(steps)}
+
+    for name, change in {
+            "normalizer": {"normalizer": {"type": "Lowercase"}}, "growth": {"normalizer": replace},
+            "pattern": {"normalizer": {"type": "Replace", "pattern": {"Regex": "a"}, "content": "b"}},
+            "normalizers": {"normalizer": sequence("normalizers", *[{"type": "NFC"}] * 33)},
+            "splits": {"pre_tokenizer": sequence("pretokenizers", *[split] * 33, levels)},
+            "behavior": {"pre_tokenizer": split | {"behavior": "Other"}}, "after": {"pre_tokenizer": sequence("pretokenizers", levels, split)},
+            "metaspace": {"pre_tokenizer": {"type": "Metaspace", "replacement": "-"}},
+            "pre-tokenizer": {"pre_tokenizer": {"type": "Whitespace"}}, "decoder": {"decoder": {"type": "CTC"}},
+            "model": {"model": {"type": "Unigram"}}, "dropout": {"model": whole["model"] | {"dropout": 0.5}}}.items():
+        write("tokenizer", f"refused-{name}", b"w" + text(whole | change).encode())
+
+    def header(value):
+        head = value.encode()
+        return struct.pack("<Q", len(head)) + head + bytes(4)
+
+    tensor = '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"other":%s}}'
+    for name, value in {
+            "other": r'{"\u00e9\ud83d\ude00\n":[1.5e-3,true,null,{}],"b":[],"c":-0.25E+2}', "half": r'"\ud83dx"', "low": r'"\ude00"',
+            "zero": r'"\u0000"', "digits": r'"\u00g0"', "escape": r'"\x"', "number": "1e999", "digit": "1.", "deep": "[" * 99}.items():
+        write("safetensors", name, header(tensor % value))
+
+
 def make_long():
     marks = "a" + "\u0301\u0316" * 20
     for i, unit in enumerate((marks, "word and word ", "ACGT", " ", "-=", "\u4e00\u4e8c")):
@@ -427,6 +459,7 @@ make_kept()
 make_folder()
 make_rendezvous()
 make_watch()
+make_refused()
 make_long()
 make_trace()
 make_processor()
