@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The peak restarts at the current contents. */
 void arena_restart_peak(Arena *arena) {
     arena->peak = arena->used;
     arena->at_peak = memory_grow(arena->at_peak, &arena->at_peak_room, arena->count, sizeof *arena->at_peak);

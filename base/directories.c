@@ -119,7 +119,7 @@ char *path_in_cache(const char *name, bool make) {
     status_free(status);
     struct stat about;
     if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
-        memory_free(path); // a pipe has perhaps no other end, and would be waited for
+        memory_free(path); // opening a pipe could block, because it may have no other end
         return NULL;
     }
     return path;
@@ -140,7 +140,7 @@ Status directory_discard(const char *folder) {
     OWNED char *aside = path_beside(folder, ".tmp");
     TRY(directory_remove(aside));
     if (rename(folder, aside) != 0) return fail_file("rename", folder);
-    TRY(path_flush_parent(aside)); // or a power cut could leave half of it under its name
+    TRY(path_flush_parent(aside)); // otherwise a power cut could leave half of the folder under its name
     return directory_remove(aside);
 }
 

@@ -89,13 +89,13 @@ static void quantize4(const float *x, const float *importance, Group *best) {
     }
 }
 
-/* Where the first codes of a row's group are, and its scale. */
+/* Addresses of the first codes of a row's group, and of the group's scale. */
 typedef struct {
     uint8_t *codes;
     uint16_t *scale;
 } Place;
 
-enum { APART = GROUP_ROWS * 4 }; // bytes from four codes of a row to its next four
+enum { APART = GROUP_ROWS * 4 }; // bytes from four codes of a row to its next four codes
 
 static Place place_of(Tensor matrix, int64_t row, int64_t group) {
     const int64_t tile = row / GROUP_ROWS * (tensor_width(matrix) / GROUP) + group;

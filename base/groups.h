@@ -13,7 +13,7 @@
  * which four codes of each row alternate. Tiles and their scales are in the order of rows, then of groups.
  *
  *     I8   byte (w * GROUP_ROWS + row) * 4 + i of a tile holds code 4 w + i of the row
- *     I4   its low half does; its high half holds code GROUP / 2 + 4 w + i */
+ *     I4   the low half of that byte holds the same code; the high half holds code GROUP / 2 + 4 w + i */
 #pragma once
 
 #include "base/tensor.h"

@@ -29,9 +29,9 @@ typedef enum {
 typedef struct Field {
     const char *key;
     FieldKind kind;
-    size_t offset; // of the member
-    size_t count;  // of a list's int64_t
-    size_t size;   // of a list's structs
+    size_t offset; // offset of the member in its struct
+    size_t count;  // offset of a list's int64_t count
+    size_t size;   // bytes of one struct of a list
     const struct Field *fields;
     const char *(*word)(int i); // the name of an enum's value; NULL after the last
     Status (*check)(const json_t *item, const char *where);

@@ -37,7 +37,8 @@ static bool cache_known(const Roof *cache) {
     return cache->bytes > 0 && cache->most > 0;
 }
 
-/* For all calls. A level holds the same share of the bytes read as of the bytes written. */
+/* Seconds for the memory accesses of `calls` calls together. A level holds the same share of the bytes read
+ * as of the bytes written. */
 static double memory_seconds(const Peaks *p, Work work, double calls) {
     const Roof memory = {.most = p->bandwidth, .read = p->read, .write = p->write};
     const double each = work.bytes / fmax(calls, 1), read = work.bytes - work.written;

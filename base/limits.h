@@ -22,7 +22,7 @@ typedef struct {
     Roof caches[CACHE_COUNT]; // L2 and L3
     double dense;             // FLOP/s of dense products in the data sheet; 0: unknown
     const char *note;         // why rates are unknown or were not measured again, for the user; or NULL
-} Peaks;                      // zeros: unknown
+} Peaks;                      // all zero: unknown
 
 static inline bool peaks_known(const Peaks *peaks) {
     return peaks->flops > 0 && peaks->bandwidth > 0;

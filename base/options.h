@@ -76,7 +76,8 @@ typedef struct {
     const char *called;       // the first word of the command line
     const char *version;      // what --version prints
     const char *summary;      // the first lines of --help
-    const OptionNote *manual; // the manual after the options: no text: a heading; or NULL
+    const OptionNote *manual; // sections of the manual after the options, or NULL; a note without text is a
+                              // heading
     const OptionNote *absent; // names that are not options, and the options to use instead; or NULL
     const char *other;        // the program with these options, for hints; or NULL
     const OptionTable *others[OPTION_TABLES]; // NULL behind the last
@@ -87,7 +88,7 @@ typedef struct {
     void **owned;         // (count) memory of texts and lists
     struct {
         const OptionTable *table;
-        void *values, *owned; // owned NULL: the caller owns the values
+        void *values, *owned; // `owned` is NULL if the caller owns the values
     } tables[OPTION_TABLES];
     int table_count;
 } OptionSet;
@@ -97,7 +98,7 @@ typedef struct {
 void options_open(OptionSet *set, const char *program, const char *version, const char *summary);
 void options_close(OptionSet *set);
 
-/* A manual page in roff. A set without options belongs to a program whose first argument is a command. */
+/* A manual page in roff. For a program whose first argument is a command, the set has no options. */
 void options_print_manual(const OptionSet *set, FILE *file);
 
 /* Appends a table. Its values, which become the defaults, are stored in `values`, or if that is NULL in a

@@ -11,7 +11,7 @@ typedef struct {
     double spread; // interquartile range
 } Stats;
 
-Stats stats_make(double *values, int64_t count); // sorts them
+Stats stats_make(double *values, int64_t count); // sorts the values
 
 /* Compares two medians, of `count` values each with their interquartile range: do they differ at a
  * significance of 1%? The standard error of a median is 0.93 spread / sqrt(count - 1); the difference over
@@ -44,7 +44,7 @@ typedef struct {
     double median, low, high;
 } MedianInterval;
 
-MedianInterval median_interval(double *values, int64_t count); // sorts them
+MedianInterval median_interval(double *values, int64_t count); // sorts the values
 
 /* The same for the ratios of paired measurements. */
 MedianInterval pairs_ratio(const double *over, const double *under, int64_t count);
@@ -71,9 +71,9 @@ void row_values_add(RowValues *values, int64_t row, double value);
  * caller frees them with memory_free. */
 Stats *row_values_stats(RowValues *values, int64_t rows);
 
-/* A growing list of values. */
+/* A growing list of values, freed by its owner. */
 typedef struct {
-    double *values; // (count), freed by the owner with memory_free
+    double *values; // (count); release with memory_free
     int64_t count, room;
 } Series;
 

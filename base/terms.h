@@ -52,7 +52,7 @@ typedef struct {
     double flops;   // performed: 2 for a multiply-add; causal attention counts only visible pairs
     double bytes;   // each input read once, each output written once
     double sent;    // bytes that this rank must send to others
-    double written; // of `bytes`
+    double written; // the part of `bytes` that is written
     double needed;  // the part of `flops` that the model needs: without recomputation and padding
 } Work;
 

@@ -11,6 +11,6 @@ enum { REPORT_WIDTH = 120 };
  * indent. A word longer than a line is cut. */
 void print_wrapped(const char *heading, int indent, const char *text, int width, int lines, FILE *file);
 
-/* The same printf-style, REPORT_WIDTH wide, without a limit of lines. */
+/* The same with a printf-style text, REPORT_WIDTH wide, without a limit of lines. */
 void print_report(const char *heading, int indent, FILE *file, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -16,7 +16,7 @@ static Status alone_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtyp
     return OK;
 }
 
-/* In the main lane, the only one, which runs in order. */
+/* `alone` has one lane, in which everything runs in order. */
 static Status alone_copy(Comm *comm, void *to, const void *from, size_t bytes) {
     return to == from ? OK : comm->device->copy(comm->device, to, from, bytes);
 }

@@ -45,7 +45,7 @@ typedef enum {
 /* Collectives that this rank has called so far. */
 typedef struct {
     int64_t calls;
-    double bytes; // of the whole tensors, not of the traffic
+    double bytes; // bytes of the whole tensors, not of the traffic
 } CommTotal;
 
 typedef struct Comm {
@@ -137,7 +137,7 @@ Tensor comm_piece(const Comm *comm, Tensor whole);
 CHECKED Status comm_share(Comm *comm, void *memory, size_t bytes);
 CHECKED Status comm_unshare(Comm *comm, void *memory);
 
-/* Records `event`, one of the device's, in the lane; lets the lane wait for it. */
+/* Records an event of the device in the lane; lets the lane wait for it. */
 CHECKED Status comm_record(Comm *comm, Lane lane, Event *event);
 CHECKED Status comm_wait(Comm *comm, Lane lane, Event *event);
 

@@ -8,13 +8,13 @@ __BEGIN_DECLS
 typedef struct CommEngine {
     const char *name; // "nccl"
     Status (*all_reduce)(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) CHECKED;
-    /* `count`: elements of one piece. */
+    /* `count`: elements of one rank's piece. */
     Status (*reduce_scatter)(Comm *comm, const void *whole, void *piece, int64_t count, Dtype dtype,
                              Lane lane) CHECKED;
     Status (*all_gather)(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) CHECKED;
     Status (*broadcast)(Comm *comm, int root, void *data, size_t bytes, Lane lane) CHECKED;
-    /* The collectives in two halves; all NULL if the engine does not post. `count` and `bytes`: of one
-     * part. */
+    /* The collectives in two halves; all NULL if the engine does not post. `count` and `bytes` are those of
+     * one part. */
     Status (*scatter)(Comm *comm, int slot, const void *whole, void *arrivals, size_t bytes,
                       Lane lane) CHECKED;
     Status (*spread)(Comm *comm, int slot, void *whole, size_t bytes, Lane lane) CHECKED;
@@ -31,10 +31,10 @@ typedef struct CommEngine {
     void (*close)(Comm *comm);
 } CommEngine;
 
-/* Each makes a communicator that begins with a Comm, and sets its engine, name and rank_order. */
+/* Each function makes a communicator that begins with a Comm, and sets its engine, name and rank_order. */
 CHECKED Status comm_open_mpi(const CommSetup *setup, Comm **comm);
 CHECKED Status comm_open_nccl(const CommSetup *setup, Comm **comm);
-bool nccl_found(void); // whether this machine has its library
+bool nccl_found(void); // whether NCCL is installed on this machine
 /* A weak symbol: NULL in a build without CUDA. */
 __attribute__((weak)) CHECKED Status comm_open_peer(const CommSetup *setup, Comm **comm);
 

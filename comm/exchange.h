@@ -19,17 +19,18 @@ __BEGIN_DECLS
 typedef struct {
     Comm *comm;
     Lane lane;
-    int slot;        // of comm_scatter and comm_spread, in the side lane
+    int slot;        // slot of comm_scatter and comm_spread, in the side lane
     Tensor whole;    // (N) dense; in the fused form the number of ranks divides N
     Tensor arrivals; // (ranks - 1, N / ranks) received gradients: in the fused form, if comm->posts
     bool all;        // every rank gets all sums, in the fused form too
-    bool came;       // the data has arrived: set by exchange_sums
+    bool came;       // the gradients have arrived and are summed; set by exchange_sums
 } Exchange;
 
 /* The sum of all ranks' whole; in the fused form only comm_piece(whole) gets it. */
 CHECKED Status exchange_gradients(Ctx *ctx, const Exchange *e);
 
-/* The second half of the fused form's exchange_gradients in the side lane: adds, in the main lane. */
+/* The second half of exchange_gradients in the fused form and the side lane: adds the gradients that have
+ * arrived, in the main lane. */
 CHECKED Status exchange_sums(Ctx *ctx, const Exchange *e);
 
 /* In the fused form: whole = all ranks' comm_piece(whole). */

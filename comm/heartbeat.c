@@ -205,7 +205,7 @@ void heartbeat_leave(Link *l, Status why) {
                wire_receive(o->connections[WATCH], &unread, sizeof unread, until)) {}
 }
 
-/* Tells every rank immediately that one is gone, because MPI ends the other ranks soon after the first has
+/* Tells every rank immediately that a rank is gone, because MPI ends the other ranks soon after the first has
  * ended. */
 static void wait_for_heartbeats(const Link *l) {
     OWNED struct pollfd *waits = memory_array((size_t)l->count, sizeof *waits);

@@ -58,10 +58,10 @@ static Status number(const char *name, long least, long most, int *value) {
 /* The variables that a launcher sets. */
 typedef struct {
     const char *name, *rank;
-    const char *with; // set too if this launcher has started the process
+    const char *with; // a variable that is also set if this launcher has started the process
     const char *size, *local;
     const char *here;                  // the number of ranks on this host
-    const char *run, *part, *restarts; // differ between runs, not between a run's ranks
+    const char *run, *part, *restarts; // variables that differ between runs, but not between a run's ranks
 } Launcher;
 
 enum { TORCHRUN, OPEN_MPI, PMI, SLURM, LAUNCHERS };
@@ -87,7 +87,7 @@ static uint64_t hash_of(const char *const *names, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const char *text = names[i] ? getenv(names[i]) : NULL;
         for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-        hash = (hash ^ 0xff) * 0x100000001b3u; // between one text and the next
+        hash = (hash ^ 0xff) * 0x100000001b3u; // separates adjacent texts
     }
     return hash;
 }

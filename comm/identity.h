@@ -32,8 +32,8 @@ typedef struct {
     uint64_t token;       // the same on all ranks of this run, and different from other runs'
 } Identity;
 
-/* ERROR_USAGE where a variable is missing, is not a number or contradicts another: the message names it. The
- * token is a hash of what the launcher says about the run, and of FUSEBOX_TOKEN. */
+/* ERROR_USAGE if a variable is missing, is not a number or contradicts another; the message names the
+ * variable. The token is a hash of the launcher's variables that identify the run, and of FUSEBOX_TOKEN. */
 CHECKED Status identity_read(Identity *identity);
 
 /* Gives the run a random token, and a port that follows from it if the user has set none. */

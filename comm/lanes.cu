@@ -55,7 +55,7 @@ Status lanes_wait(Lanes *lanes, Lane lane, Event *event) {
     return OK;
 }
 
-/* The UUIDs of all ranks, in rank order, tell. */
+/* Compares the UUIDs of all ranks' GPUs. */
 Status lanes_distinct(const Lanes *lanes, Rendezvous *r) {
     typedef char Gpu[sizeof lanes->gpu];
     Gpu *all = (Gpu *)memory_array((size_t)r->size, sizeof *all);

@@ -8,7 +8,7 @@ __BEGIN_DECLS
 
 typedef struct {
     void *streams[LANE_COUNT]; // cudaStream_t; the first is the device's own
-    char gpu[40];              // its UUID, "GPU-..."; a MIG instance's own
+    char gpu[40];              // UUID of the GPU or of the MIG instance, "GPU-..."
 } Lanes;
 
 /* `device` must be a CUDA device. ERROR_DEVICE. lanes_close waits until the side stream is empty. */

@@ -17,7 +17,7 @@
 enum { LOOK_MS = 200 };
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-/* How a rank failed; the later ones say more. */
+/* How a rank failed. A later value explains a failure better. */
 typedef enum { NONE, LOST_ANOTHER, KILLED, FAILED } Failure;
 
 typedef struct {
@@ -68,7 +68,7 @@ static Status fork_ranks(Launcher *l, Identity *identity) {
 
 /* ---- ending ---- */
 
-/* The exit code is that of the first rank whose failure says most. */
+/* Sets the exit code to that of the first rank whose failure explains most. */
 static void note_end(Launcher *l, int rank, int status) {
     const bool killed = WIFSIGNALED(status);
     const int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
@@ -102,7 +102,7 @@ static void reap(Launcher *l) {
     }
 }
 
-/* Ends the ranks that outlive another's failure. */
+/* Signals the ranks that are still running after another rank has failed. */
 static void press(Launcher *l) {
     if (!l->failure || device_clock() < l->next) return;
     for (int rank = 0; l->pressed == 1 && rank < l->options->ranks; rank++)
@@ -151,7 +151,7 @@ Status launch_count_gpus(int *count) {
     fflush(NULL);
     pid_t process = fork();
     if (process < 0) return fail(ERROR_MEMORY, "no process can be started: %s", strerror(errno));
-    if (process == 0) _exit(gpu_count()); // a host has fewer than 256
+    if (process == 0) _exit(gpu_count()); // fits an exit code: a host has fewer than 256 GPUs
     while (waitpid(process, &status, 0) < 0 && errno == EINTR) {}
     if (WIFEXITED(status)) *count = WEXITSTATUS(status);
     return OK;

@@ -17,8 +17,8 @@ typedef struct {
  *     0              all ranks ended with 0
  *     128 + signal   a rank died of a signal that the launcher had received
  *     a rank's       of the first that failed with another code than ERROR_DEVICE
- *     ERROR_DEVICE   a signal killed a rank, or all failed ones ended with ERROR_DEVICE, as a rank that has
- *                    lost another
+ *     ERROR_DEVICE   a signal killed a rank, or all failed ranks ended with ERROR_DEVICE, because each lost
+ *                    another rank
  *
  * SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to the ranks. Each rank is a process group of
  * its own, so Ctrl-C reaches it once. If the launcher is killed, the kernel kills the ranks; if a rank ends,

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* FUSEBOX_MPI; else the module beside the program, or in the folder above, for tests and tools. */
+/* Opens FUSEBOX_MPI, else the module in the program's folder, else (for tests and tools) in the folder
+ * above. */
 static void *open_module(void) {
     char path[4096];
     const char *named = getenv("FUSEBOX_MPI");

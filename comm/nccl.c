@@ -125,7 +125,7 @@ static void *open_match(const char *pattern) {
     return library;
 }
 
-/* The library of a Python package: in the active environment, the user's folder or the system's. */
+/* Opens the library of a Python package, from the active environment, the user's folder or the system's. */
 static void *open_python_library(void) {
     static const struct {
         const char *variable, *folder;
@@ -143,7 +143,8 @@ static void *open_python_library(void) {
     return library;
 }
 
-/* FUSEBOX_NCCL (a file or its folder) and nothing else if it is set; else the system's; else Python's. */
+/* Opens FUSEBOX_NCCL (a file or its folder) if it is set, and no other; else the system's library; else
+ * Python's. */
 static void *open_library(void) {
     const char *named = getenv("FUSEBOX_NCCL");
     if (named && *named) {
@@ -160,7 +161,7 @@ static void *open_library(void) {
 }
 
 bool nccl_found(void) {
-    return open_library() != NULL; // it stays loaded
+    return open_library() != NULL; // the library stays loaded
 }
 
 static Status load(Nccl *n) {

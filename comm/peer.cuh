@@ -1,5 +1,5 @@
 /* peer: declarations of the peer engine. GPUs of one host map each other's memory by CUDA IPC, and read and
- * write it directly. The flags by which they wait for each other lie in it too. */
+ * write it directly. This memory also contains the flags by which they wait for each other. */
 #pragma once
 
 #include "comm/comm_internal.h"
@@ -16,7 +16,7 @@ enum {
 
 /* A page of host memory that all processes share; initially zeros. */
 struct PeerPage {
-    uint32_t aborted; // by any rank
+    uint32_t aborted; // set by any rank
 };
 
 /* How often each rank has reached a barrier or a small sum: rank r writes element r in every rank's
@@ -33,7 +33,8 @@ struct PeerTurns {
 /* Each rank's memory that the others map; initially zeros. */
 struct PeerBuffer {
     char lanes[LANE_COUNT][PEER_BUFFER / LANE_COUNT];
-    char smalls[LANE_COUNT][2][PEER_SMALL]; // used in turn: one may be written while the other is read
+    char smalls[LANE_COUNT][2][PEER_SMALL]; // two buffers in alternation: one may be written while the other
+                                            // is read
     uint32_t posted[COMM_SLOTS];            // 1: this rank's data of the slot has arrived
     PeerFlags flags;
     PeerTurns turns;
@@ -48,7 +49,7 @@ struct Addresses {
 struct PeerRegion {
     char *base;
     size_t bytes;
-    char *peers[PEERS_MOST]; // at this rank's index: base
+    char *peers[PEERS_MOST]; // at this rank's index: `base`
     PeerRegion *next;
 };
 
@@ -58,7 +59,7 @@ struct PeerComm {
     Rendezvous *rendezvous;
     CudaDevice *cuda;
     Lanes lanes;
-    PeerPage *page;        // mapped here
+    PeerPage *page;        // mapped into this process
     PeerPage *device_page; // the same page's address on the GPU
     PeerRegion *regions;
     PeerBuffer *buffer; // in device memory
@@ -77,7 +78,7 @@ static inline cudaStream_t lane_stream(const PeerComm *p, Lane lane) {
 /* The region that holds [memory, memory + bytes), or NULL. */
 PeerRegion *peer_find(const PeerComm *p, const void *memory, size_t bytes);
 
-/* The address of `memory` in each rank's copy of the region, plus rank * stride bytes. */
+/* The address of `memory` in each rank's mapping of the region, plus rank * stride bytes. */
 Addresses peer_places(const PeerComm *p, const PeerRegion *region, const void *memory, size_t stride);
 
 /* OK, or the error of the launch of `what`. */
@@ -91,7 +92,7 @@ CHECKED Status peer_post(PeerComm *p, int slot, Lane lane);
 CHECKED Status peer_arrive(Comm *comm, int first, int count);
 CHECKED Status peer_clear(Comm *comm);
 
-/* to[i] = from.at[0][i] + from.at[1][i] + ..., in this order. `to` may be one of them. */
+/* to[i] = from.at[0][i] + from.at[1][i] + ..., in this order. `to` may be one of the `from`. */
 CHECKED Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane);
 /* data = the sum of all ranks' data, at most PEER_SMALL bytes, in one launch. */
 CHECKED Status peer_add_small(PeerComm *p, void *data, int64_t count, Dtype dtype, Lane lane);

@@ -167,7 +167,7 @@ void peer_close(Comm *comm) {
     PeerComm *p = peer_of(comm);
     Status status = OK;
     while (p->regions && !status && !p->page->aborted) status = remove_region(p, &p->regions);
-    status_free(status); // a lost rank cannot be helped
+    status_free(status); // nothing can be done for a lost rank
     release(p);
 }
 

@@ -29,7 +29,7 @@ static Status open_other(Place place, int *file) {
                 path, strerror(errno));
 }
 
-/* Every process maps the page, for its GPU too. */
+/* Maps the page into this process, and into its GPU's address space. */
 static Status map(PeerComm *p, int file) {
     void *page = mmap(NULL, sizeof(PeerPage), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), *device_page;
     if (page == MAP_FAILED) return fail(ERROR_DEVICE, "shared memory cannot be mapped: %s", strerror(errno));

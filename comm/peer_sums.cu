@@ -84,8 +84,9 @@ __device__ static inline T from_total(typename Total<T>::type x) {
         return x;
 }
 
-/* One block: leaves this rank's values where the others read them, and reads theirs. The buffer that a rank
- * reads is overwritten two turns later, in which that rank must have taken part. */
+/* One block: writes this rank's values where the other ranks read them, and reads theirs. A rank's buffer is
+ * overwritten two turns later. In the turn between, that rank must have taken part, so it has finished
+ * reading. */
 /* Anatomy. Parallel: over elements. Launch: one block of 1024. Holds: 32 to 38 registers, no shared memory.
  * Occupancy: one block: its latency counts. Reads: one element per thread, coalesced, of every rank's memory.
  * Syncs: two barriers of the block, and flags between the ranks. Fusion: nothing: exchange and sum are one

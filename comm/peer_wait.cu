@@ -24,8 +24,8 @@ __global__ static void wait_for_ranks(Addresses flags, const PeerPage *page, Pee
     __threadfence_system();
 }
 
-/* One block, launched early: it may wait beside the kernel before it, on which nothing here depends. A rank
- * marks its own memory, which the others poll. */
+/* One block, launched early: it may wait while the previous kernel still runs, because it does not depend on
+ * that kernel. A rank marks its own memory, which the others poll. */
 /* Anatomy. Parallel: over posts of the other ranks, a thread each. Launch: one block of 32. Holds: 28
  * registers, no shared memory. Occupancy: one block: its latency counts. Reads: flags of 4 bytes. Syncs:
  * flags between the ranks. Fusion: with the kernel behind it, whose every block would look at the flags. */

@@ -15,7 +15,7 @@ enum { TRIPS = 64, PATIENCE_SECONDS = 10 };
 
 /* ---- exchanges ---- */
 
-/* Why an exchange with another rank has failed, as the watch thread finds out. */
+/* Why an exchange with another rank has failed, as the watch thread has determined. */
 static Status why_ended(Link *l, const Other *o) {
     pthread_mutex_lock(&l->lock);
     while (!l->verdict && !o->ended) pthread_cond_wait(&l->news, &l->lock);
@@ -126,7 +126,7 @@ static Status meet(Link *l, const Identity *identity, double seconds) {
     OWNED char *hosts = memory_array((size_t)r->size, RANK_HOST);
     TRY(rendezvous_gather(r, mine.host, RANK_HOST, hosts));
     pthread_mutex_lock(&l->lock);              // the watch thread may be setting the verdict
-    for (int rank = 0; rank < r->size; rank++) // another rank's text may not end
+    for (int rank = 0; rank < r->size; rank++) // another rank's text may lack its zero
         snprintf(r->hosts[rank], RANK_HOST, "%.*s", RANK_HOST - 1, hosts + rank * RANK_HOST);
     pthread_mutex_unlock(&l->lock);
     return OK;
@@ -137,7 +137,7 @@ Status rendezvous_open(const Identity *identity, double seconds, bool *reported,
     Rendezvous *r = &l->base;
     *l = (Link){.base = {.rank = identity->rank, .size = identity->size, .local_rank = identity->local_rank},
                 .count = identity->rank == 0 ? identity->size - 1 : 1,
-                .watch.silence = seconds + PATIENCE_SECONDS, // until all ranks have come
+                .watch.silence = seconds + PATIENCE_SECONDS, // until all ranks have connected
                 .lock = PTHREAD_MUTEX_INITIALIZER,
                 .news = PTHREAD_COND_INITIALIZER};
     r->hosts = memory_array((size_t)r->size, sizeof *r->hosts);

@@ -17,13 +17,13 @@ enum { RENDEZVOUS_PORTS = 8, RANK_HOST = 64 };
 
 typedef struct Rendezvous {
     int rank, size, local_rank;
-    char (*hosts)[RANK_HOST]; // (size) each rank's host as it calls itself, cut to fit
+    char (*hosts)[RANK_HOST]; // (size) each rank's host name as the host itself reports it, truncated to fit
 } Rendezvous;
 
 /* Collective. Waits up to `seconds` for the other ranks. ERROR_USAGE if two processes have one rank or the
- * ranks disagree about their number, ERROR_DEVICE if ranks do not come (the message names them), no port is
- * free, or rank 0 cannot be reached. Rank 0 reports its error to all ranks that connect; on these `reported`,
- * which may be NULL, is set. */
+ * ranks disagree about their number, ERROR_DEVICE if ranks do not connect (the message names them), no port
+ * is free, or rank 0 cannot be reached. Rank 0 reports its error to all ranks that connect; on these
+ * `reported`, which may be NULL, is set. */
 CHECKED Status rendezvous_open(const Identity *identity, double seconds, bool *reported,
                                Rendezvous **rendezvous);
 
@@ -79,7 +79,8 @@ enum {
 
 typedef struct {
     double
-        timeout; // --comm-timeout: seconds for a step. 0: heartbeat_limit's. Negative: nothing is late or silent
+        timeout; // --comm-timeout: seconds for a step. 0: heartbeat_limit decides. Negative: no rank is ever
+                 // late or silent
     double silence;                          // 0: HEARTBEAT_SILENCE
     void (*lost)(void *user, Status status); // takes the status
     void *user;

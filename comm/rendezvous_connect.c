@@ -73,7 +73,7 @@ Status rendezvous_join(Link *l, const Identity *identity, const Hello *mine, dou
 typedef struct {
     Link *link;
     const Hello *mine;
-    int missing; // connections that have not come yet
+    int missing; // connections that rank 0 still waits for
     int foreign; // connections that were refused
     Status wrong;
 } Listener;

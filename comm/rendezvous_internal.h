@@ -47,18 +47,18 @@ typedef struct {
 typedef struct {
     int rank, process;
     int connections[CONNECTIONS]; // or -1
-    bool ended;                   // it has sent its last word
+    bool ended;                   // the rank has sent its last word
     bool closed;                  // the watch no longer reads its connection
-    double heard;                 // when the last beat came
+    double heard;                 // when its last heartbeat came
     Heartbeat last;
 } Other;
 
 typedef struct {
     Rendezvous base;
-    int count; // of others: on rank 0 all other ranks, elsewhere rank 0
+    int count; // number of others: on rank 0 all other ranks, elsewhere only rank 0
     Other *others;
     bool reported;        // rank 0 has sent the verdict
-    const MpiModule *mpi; // if MPI has started the ranks
+    const MpiModule *mpi; // set if MPI has started the ranks
 
     pthread_t thread; // the watch
     bool threaded;
@@ -69,7 +69,7 @@ typedef struct {
     HeartbeatSetup watch;
     Heartbeat now;                   // this rank's current action
     double noted;                    // when that action was set
-    double began;                    // this phase
+    double began;                    // when this phase began
     double recent[HEARTBEAT_RECENT]; // seconds of the last steps, a ring
     int64_t steps;
     bool step_runs;

@@ -18,10 +18,10 @@
 
 enum { BACKLOG = 4096 };
 
-/* From now on the kernel ends a call that sends or connects (SO_SNDTIMEO), or that receives or accepts
- * (SO_RCVTIMEO), when it is `until`, with EAGAIN. */
+/* From now on, a call that sends or connects (SO_SNDTIMEO), or receives or accepts (SO_RCVTIMEO), fails with
+ * EAGAIN at the time `until`. */
 static void set_limit(int socket, int option, double until) {
-    const double left = isfinite(until) ? fmax(until - device_clock(), 1e-3) : 0; // 0: for ever
+    const double left = isfinite(until) ? fmax(until - device_clock(), 1e-3) : 0; // 0: no limit
     const struct timeval limit = {.tv_sec = (time_t)left, .tv_usec = (suseconds_t)(fmod(left, 1) * 1e6)};
     (void)setsockopt(socket, SOL_SOCKET, option, &limit, sizeof limit);
 }
@@ -52,14 +52,15 @@ static bool connect_to(int opened, const struct addrinfo *address, double until)
     return connected && same_user(opened);
 }
 
-/* A socket that listens at the address, or if `until` is not 0 one that is connected to it; -1 with errno. */
+/* A socket that listens at the address if `until` is 0, else one that is connected to it; -1 with errno. */
 static int open_at(const struct addrinfo *address, double until) {
     const int on = 1, off = 0, opened = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (opened < 0) return -1;
-    /* A socket works without these too. */
+    /* The socket works without these options too. */
     (void)setsockopt(opened, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(opened, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    (void)setsockopt(opened, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); // the port of a run that has ended
+    (void)setsockopt(opened, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); // a run that has ended may still hold
+                                                                        // the port
     (void)setsockopt(opened, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (until > 0 ? connect_to(opened, address, until) : listen_at(opened, address)) return opened;
     const int error = errno;
@@ -68,7 +69,7 @@ static int open_at(const struct addrinfo *address, double until) {
     return -1;
 }
 
-/* Whether a name, and not this address itself, stands for the loopback interface. */
+/* Whether `host` is a name that stands for the loopback interface, not the loopback address itself. */
 static bool is_hidden(const char *host, const struct addrinfo *address) {
     char number[64] = "";
     (void)getnameinfo(address->ai_addr, address->ai_addrlen, number, sizeof number, NULL, 0, NI_NUMERICHOST);
@@ -81,7 +82,7 @@ static Status open_host(const char *host, int port, double until, int *opened) {
     struct sockaddr_un path = {.sun_family = AF_UNIX};
     struct addrinfo *found, own = {.ai_family = AF_UNIX, .ai_addr = (struct sockaddr *)&path};
     char service[16];
-    if (*host == '@') { // the path begins with a zero byte, which says that it names no file
+    if (*host == '@') { // a zero byte begins an abstract name, which is not a file
         const int length = snprintf(path.sun_path + 1, sizeof path.sun_path - 1, "%s:%d", host, port);
         own.ai_addrlen = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
         *opened = open_at(&own, until);

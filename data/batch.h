@@ -14,10 +14,10 @@ typedef struct {
     const int32_t *lengths;          // (batch) lengths of rows without padding; NULL: full
     const uint8_t *pictures;         // (batch, height, width, channels) for classification, whose seq is 1
     const int32_t *source;           // (batch, source_seq) for pairs
-    const int32_t *source_lengths;   // (batch) the same for the source; NULL: full
-    int64_t rows; // rows, where batches vary: as many rows of `seq` as the batch's tokens allow; else 0
-    int64_t seq, source_seq; // of this batch, since pairs vary; 0: the longest that the reader accepts
-    int64_t position;        // of the first row
+    const int32_t *source_lengths;   // (batch) lengths of the source rows without padding; NULL: full
+    int64_t rows; // number of rows if it varies: as many rows of `seq` as the batch's tokens allow; else 0
+    int64_t seq, source_seq; // row lengths of this batch if they vary; 0: the longest that the reader accepts
+    int64_t position;        // position of the first row
     int64_t tokens;          // targets that are not ignored
     int64_t step_tokens;     // tokens over all batches of the step; 0: as if all batches equalled this one
     int worker;              // the thread that prefetched it, from 1; 0: none

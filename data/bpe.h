@@ -54,7 +54,7 @@ typedef struct Bpe {
     bool separable;  // with characters: no merge spans a word and the space mark (U+2581) of the next
     bool fuse_unknown, byte_fallback;
     int32_t unknown;         // the unknown token; -1: characters without a token are dropped
-    int32_t byte_ids[256];   // or -1
+    int32_t byte_ids[256];   // the token of each byte, or -1
     CharacterId *characters; // without byte_level
     int32_t *whole;          // (whole_mask + 1) hash table, by bytes, of tokens that a whole piece becomes
                              // without merging; or NULL

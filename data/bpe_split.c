@@ -23,12 +23,12 @@ struct Splitter {
     pcre2_match_data *match;
     pcre2_match_context *quick, *counting;
     bool compiled;   // by the JIT
-    int64_t budget;  // steps that are left
+    int64_t budget;  // remaining steps
     int64_t looked;  // position of the previous step
     int64_t careful; // bytes for which steps are still counted
     SplitBehavior behavior;
     bool invert;
-    uint64_t hash; // of the pattern
+    uint64_t hash; // hash of the pattern, and of whether it is literal
 };
 
 /* GPT-2's pattern: contractions; letters, numbers or other marks with at most one space before them; spaces,

@@ -11,7 +11,7 @@
 enum { END_TOKENS = 16 };
 typedef struct {
     int32_t ids[END_TOKENS];
-    int count; // 0: the tokenizer's (data/tokenizer.h)
+    int count; // 0: the tokenizer's end of text ends a text (data/tokenizer.h)
 } EndTokens;
 
 /* Reads the tokens; none if neither file has any. ERROR_FORMAT names what is malformed. */

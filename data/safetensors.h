@@ -110,18 +110,18 @@ CHECKED Status safetensors_writer_open(const char *path, const SafetensorsEntry 
 CHECKED Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, int64_t bytes);
 CHECKED Status safetensors_writer_close(SafetensorsWriter *writer);
 void safetensors_writer_abandon(SafetensorsWriter *writer); // accepts NULL
-/* Closes it if all that was written succeeded, else abandons it. */
+/* Closes the writer if `written` is OK, else abandons it. */
 CHECKED static inline Status safetensors_writer_finish(SafetensorsWriter *writer, Status written) {
     if (!written) return safetensors_writer_close(writer);
     safetensors_writer_abandon(writer);
     return written;
 }
 
-/* The same by several processes, each of which writes some of the entries, whole ones. The first process
- * opens the file; the others join with what `share` returns (valid as long as the writer) and the same
+/* Several processes write one file, each some of the entries, never a part of an entry. The first process
+ * opens the file. The others join with the result of `share` (valid as long as the writer) and the same
  * entries, and end with abandon. After go, append continues with the named entry. At the end the first
- * process accepts the digests of what the others wrote; close requires that every entry has been written or
- * accepted. */
+ * process accepts the digests of the other processes' entries; close requires that every entry has been
+ * written or accepted. */
 typedef struct {
     const char *path; // of the temporary file; NULL: a device or a pipe, which cannot be shared
     int64_t base;     // offset of the elements

@@ -19,8 +19,8 @@ enum {
 
 /* A sequence of tokens: of a mapped shard, or in memory. */
 typedef struct {
-    char *name;            // of the file, for messages; owned
-    FileMap map;           // of the shard, if mapped
+    char *name;            // file name, for messages; owned
+    FileMap map;           // the mapped shard
     void *owned;           // the memory, if not mapped
     const uint8_t *tokens; // (count) of `width` bytes, unaligned
     int64_t width;         // 2 or 4

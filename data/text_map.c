@@ -83,7 +83,7 @@ static Status uncompress_map(const char *path, FileMap *map) {
 
 typedef struct {
     const char *name;
-    int at, length; // of the magic number
+    int at, length; // offset and length of the magic number
     const char *mark;
 } Format;
 

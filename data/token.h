@@ -27,7 +27,7 @@ typedef struct {
     const void *text;
     int64_t length; // bytes
     bool special;   // special tokens spelled in the text are recognized
-    int64_t offset; // of the first byte not encoded yet
+    int64_t offset; // offset of the first byte not encoded yet
     int64_t valid;  // the end of the valid UTF-8 around the offset
     /* The section around the offset: the text between two added tokens. */
     int64_t section_begin, section_end;

@@ -15,7 +15,7 @@ static const struct {
     const char *name;
     /* Appends the ids of the piece at the cursor, which moves past it. */
     Status (*next)(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *list);
-    /* The same for a whole stretch of normalized text; and the normalization of a text. */
+    /* The same for a whole stretch of normalized text; and the function that normalizes a text. */
     Status (*stretch)(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool first, TokenList *list);
     const uint8_t *(*normalize)(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool whole,
                                 int64_t *count);
@@ -54,7 +54,7 @@ static Status settle_added(Tokenizer *t) {
         for (int64_t i = 0; i < t->added[set].count; i++)
             if (!t->added[set].tokens[i].special) t->hash = added_hash(&t->added[set].tokens[i], t->hash);
     }
-    t->hash = hash_bytes(t->hash, &t->end_of_text, sizeof t->end_of_text); // as set by the config
+    t->hash = hash_bytes(t->hash, &t->end_of_text, sizeof t->end_of_text);
     t->by_stretches = kept || (t->kind == TOKENIZER_BPE && bpe_by_stretches(t));
     return OK;
 }

@@ -17,7 +17,7 @@ static void spell(Bytes *text, const Tokenizer *t, int32_t id) {
     }
 }
 
-/* The same as a text of its own, in the memory of `text`. */
+/* The same as a separate text, in the memory of `text`. */
 static const char *spelling(Bytes *text, const Tokenizer *t, int32_t id) {
     text->count = 0;
     spell(text, t, id);

@@ -88,7 +88,7 @@ typedef struct Tokenizer {
 Tokenizer *tokenizer_new(void);
 /* Reserves memory for `vocab` tokens of `bytes` bytes in all. */
 void tokenizer_reserve(Tokenizer *tokenizer, int64_t vocab, int64_t bytes);
-/* Shortens the piece at `from` if it is over PIECE_LIMIT bytes long, at a character boundary. */
+/* Shortens the piece at `from`, at a character boundary, if it is longer than PIECE_LIMIT bytes. */
 void piece_cut(const uint8_t *text, int64_t from, int64_t *end);
 /* Records a token as a special one if it has such a name. */
 void special_take(Tokenizer *tokenizer, const char *name, int32_t id);

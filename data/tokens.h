@@ -41,7 +41,7 @@ CLOSER(tokens_release, TokenSource, tokens_close)
 CHECKED Status tokens_find_files(const char *path, PathList *files);
 
 int64_t tokens_count(const TokenSource *source);
-int64_t tokens_text_bytes(const TokenSource *source); // of plain texts; else -1
+int64_t tokens_text_bytes(const TokenSource *source); // bytes of all plain texts; -1 for other sources
 /* The first plain text whose name says that it is a table or JSON, all of which is read as text: commas,
  * quotes and keys. NULL: none. */
 const char *tokens_raw(const TokenSource *source);

@@ -13,7 +13,7 @@
 enum {
     STEP_TOKENS = 1 << 18, // tokenized between two writes
     HEADER_HASH = 3,       // index of the text's hash in the int32 header, which llm.c ignores
-    HEADER_DIGEST = 5,     // likewise of the tokens' digest
+    HEADER_DIGEST = 5,     // index of the tokens' digest in that header
 };
 
 /* Texts being tokenized. With a `writer`, `memory` is a buffer for it, else it receives all tokens. */
@@ -24,10 +24,10 @@ typedef struct {
     Tokenizer *tokenizer;
     const char *field; // of JSON lines; "": plain texts
     TokenList list;    // tokens not yet stored
-    int64_t texts;     // so far
+    int64_t texts;     // texts tokenized so far
     uint64_t hash;
     FileWriter *writer;
-    Digest *digest;      // of the tokens that went to the writer
+    Digest *digest;      // digest of the tokens that were written
     uint8_t *memory;     // tokens of `width` bytes each
     int64_t width;       // 2, or 4 if the tokenizer's ids need it
     int64_t room, count; // tokens
@@ -100,7 +100,7 @@ static Status tokenize(TextJob *job) {
     return OK;
 }
 
-/* ---- the kept shard ---- */
+/* ---- the cached shard ---- */
 
 /* Maps the cached shard if it is valid and belongs to this text; otherwise leaves `part` without tokens. */
 static void try_kept(TokenPart *part, uint64_t hash) {

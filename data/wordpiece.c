@@ -23,7 +23,7 @@ struct WordPiece {
     Bytes word;          // the word being split, as the vocabulary spells it
     Bytes normal;        // a normalized text
     bool normalizing;    // characters go to `normal`
-    int64_t characters;  // of the word
+    int64_t characters;  // characters of the word
     int32_t *decomposed; // (room) the run's code points
     int64_t room;
 };

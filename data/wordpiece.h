@@ -14,7 +14,7 @@
 #include <jansson.h>
 
 #define WORDPIECE_PREFIX "##"
-enum { WORD_CHARACTERS = 100 }; // of a word; longer words are unknown
+enum { WORD_CHARACTERS = 100 }; // characters of a word; longer words are unknown
 
 typedef struct WordPiece WordPiece;
 

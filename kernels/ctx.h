@@ -21,8 +21,8 @@ typedef enum {
  * (kernels/linear/linear.h). It is off unless named. */
 #define FUSE_FP8 (1u << OP_COUNT)
 
-/* A fuse that fixes an order: on the CPU a row's sums have the same one, whatever other rows there are. It is
- * off unless named. */
+/* A fuse that fixes the order of sums: on the CPU a row's sums are in the same order whatever the number of
+ * other rows. It is off unless named. */
 #define FUSE_INVARIANT (2u << OP_COUNT)
 
 typedef enum {
@@ -40,14 +40,14 @@ struct Call;
 
 typedef struct Ctx {
     Device *device;
-    Dtype dtype;    // of weights and activations: F32, BF16, F64 (CPU, naive only)
+    Dtype dtype;    // dtype of weights and activations: F32, BF16, F64 (CPU, naive only)
     bool tf32;      // fp32 products may round their inputs to tf32 (CUDA)
     bool measuring; // planning memory: arenas count, nothing is computed
     bool training;  // the forward pass saves what the backward pass needs
     bool graphs;    // work that repeats may be captured and launched as a whole (run/replay.h)
     uint32_t fuses; // bit `Operation` set: that operation runs fused
     bool blas_only; // CPU: fused forms multiply with OpenBLAS, as naive ones do (kernels/gemm/cpu.h)
-    bool scaled;    // --fused=fp8: casts are given the scales of the step before (kernels/cast/cast.h)
+    bool scaled;    // --fused=fp8: casts get the scales of the previous step (kernels/cast/cast.h)
     Arena arenas[ARENA_COUNT];
     int layer;           // the running block, from 0; -1 outside the blocks
     Operation operation; // the running operation, pass and form, set by op_run
@@ -65,7 +65,7 @@ typedef struct Ctx {
     void *putter;   // the state of puts_off
     bool backward;  // the backward pass is running
     double padding; // share of the batch's positions that are padding
-    int64_t step;   // for messages
+    int64_t step;   // number of the step, for messages
     Work work;      // work of all operations so far, also while measuring; the caller clears it
 } Ctx;
 
@@ -88,18 +88,18 @@ enum { CALL_INPUTS = 5, CALL_OUTPUTS = 4 };
 typedef struct Call {
     Operation operation;
     Pass pass;
-    Dtype dtype;          // of the contract's activations (AdamW: weights); selects the slot
+    Dtype dtype;          // dtype of the contract's activations (AdamW: weights); selects the slot
     const void *contract; // NormForward, ...; the implementation casts it back
     /* Input tensors, in the order of the contract (backward: the gradient first), for the shapes in a
      * profile. Absent inputs are empty. */
     Tensor inputs[CALL_INPUTS];
     Work work;
-    Traffic traffic;              // of OP_COMM
+    Traffic traffic;              // for OP_COMM
     Output outputs[CALL_OUTPUTS]; // terminated by an empty tensor; checked and hashed after the call
 } Call;
 
 const char *operation_name(Operation operation);
-Category operation_category(Operation operation); // as ops.def says it
+Category operation_category(Operation operation); // the category that ops.def gives it
 
 /* Parses "0", "1", "norm,attention", "1,-attention" or the equivalent "-attention" into fuses. ERROR_USAGE
  * lists the operations. */

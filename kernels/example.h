@@ -10,7 +10,7 @@ typedef struct {
     int64_t heads, kv_heads; // each has C / heads columns
     int64_t vocab, padded;   // rows of the head's weight: the vocabulary, and with padding
     bool first;              // fill the tensors; later calls keep their values
-    uint64_t stream;         // of the next tensor's random numbers (base/random.h); the caller sets it to 0
+    uint64_t stream;         // random stream of the next tensor (base/random.h); the caller sets it to 0
 } ExampleCall;
 
 typedef struct {

@@ -3,7 +3,7 @@
 
 #include "kernels/ctx.h"
 
-/* Writes the canary behind a newly taken tensor. */
+/* Writes the canary after a newly taken tensor. */
 CHECKED Status guard_plant(Ctx *ctx, const Arena *arena, const ArenaEntry *entry);
 
 /* ERROR_NONFINITE if an output holds a NaN or an infinity, ERROR_INTERNAL if any tensor's canary was

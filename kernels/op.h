@@ -79,7 +79,7 @@ bool primitive_end(Ctx *ctx);
 #define HOST_SCOPE(ctx, name)    SCOPE_AT(ctx, scope_begin_host(ctx, name), __LINE__)
 #define SCOPE_AT(...)            SCOPE_AS(__VA_ARGS__)
 #define SCOPE_AS(c, begin, n)    for (bool in##n = begin; in##n; in##n = scope_end(c))
-bool scope_begin_own(Ctx *ctx, const char *name); // returns true, as do the next four
+bool scope_begin_own(Ctx *ctx, const char *name); // returns true; the next four functions do, too
 bool scope_begin_step(Ctx *ctx);
 bool scope_begin_phase(Ctx *ctx, Phase phase);
 bool scope_begin_part(Ctx *ctx, const char *name);

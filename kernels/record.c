@@ -34,7 +34,7 @@ Recorder *recorder_open(Device *device, const RecorderOptions *options) {
     Recorder *r = memory_allocate(sizeof *r);
     *r = (Recorder){.device = device, .options = *options, .born = device_clock()};
     if (!r->options.limit) r->options.limit = 1000000;
-    /* Zeroed here, so that the pages are there before a step is recorded. */
+    /* Zeroed here, so that the system maps the pages before a step is recorded. */
     r->room = r->options.limit < ROOM_AT_FIRST ? r->options.limit : ROOM_AT_FIRST;
     r->records = memory_array((size_t)r->room, sizeof *r->records);
     return r;
@@ -175,7 +175,7 @@ void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT], const Tensor *t
                                .used = arenas[i].used,
                                .record = r->depth ? r->open[r->depth - 1] : -1};
         const size_t begin = arenas[i].count ? arenas[i].entries[arenas[i].count - 1].offset : 0;
-        if (!first && taken && begin < r->used[i]) { // something was given back before this was taken
+        if (!first && taken && begin < r->used[i]) { // memory was released before this tensor was taken
             sample.used = begin;
             add_memory(r, &sample);
             sample.used = arenas[i].used;
@@ -245,7 +245,7 @@ RecordedGraph *record_capture_end(Recorder *r) {
     if (r->failure) return NULL;
     record_end(r);
     r->options.capture(r->options.marker, -1);
-    if (r->capture < 0 || r->failure) return NULL; // no memory: the launches stay unattributed
+    if (r->capture < 0 || r->failure) return NULL; // without memory the launches stay unattributed
     RecordedGraph *g = take_graph(r);
     r->count = r->capture;
     r->memory_count = r->capture_memory;

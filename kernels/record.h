@@ -26,36 +26,36 @@ typedef enum {
 /* An input tensor. Strides are in elements. */
 typedef struct {
     Shape shape;
-    int64_t stride[4]; // of each axis
+    int64_t stride[4]; // stride of each axis
 } RecordInput;
 
 enum { RECORD_INPUTS = CALL_INPUTS, RECORD_FILLS = CALL_OUTPUTS };
 
-/* One execution. */
+/* One execution of a range, an operation, a primitive, a library call, a graph or a transfer. */
 typedef struct {
     RecordKind kind;
     Operation operation;
     Pass pass;
     Form form;
-    Category category;     // of operations and primitives
-    Arithmetic arithmetic; // of primitives
-    Traffic traffic;       // of operations
-    ScopeKind scope;       // of scopes
-    Phase phase;           // of SCOPE_PHASE
-    const char *name;      // of all but operations
-    const char *call;      // which call of the model: "attention.projection"
-    const char *source;    // of primitives: "kernels/norm/cpu_naive.c:71"
+    Category category;     // for operations and primitives
+    Arithmetic arithmetic; // for primitives
+    Traffic traffic;       // for operations
+    ScopeKind scope;       // for scopes
+    Phase phase;           // for SCOPE_PHASE
+    const char *name;      // for all but operations
+    const char *call;      // the model's call: "attention.projection"
+    const char *source;    // for primitives: "kernels/norm/cpu_naive.c:71"
     int layer;             // -1 outside the blocks
     int64_t step;
     int64_t parent;            // index of the enclosing record; -1: none
     double cpu_start, cpu_end; // seconds, monotonic clock
     double device_start;       // seconds of device time since the start of the outermost record
-    double device_ms;          // between device events; on the CPU, CPU time
+    double device_ms;          // time between device events; on the CPU, CPU time
     int64_t launches;
     Work work;                         // operations: least work; copies and fills: bytes; else zero
     RecordInput inputs[RECORD_INPUTS]; // operations, and primitives that are a product; else empty
     const void *fills[RECORD_FILLS];   // data of output tensors; primitives: of tensors they fill first
-    TorchName torch;                   // primitives
+    TorchName torch;                   // for primitives
 } Record;
 
 /* From time `at` on, `used` bytes of the arena are in use. */
@@ -65,12 +65,12 @@ typedef struct {
     size_t used;
     int64_t record;   // the innermost open record; -1: none
     const char *data; // the taken tensor; NULL: none
-    size_t bytes;     // of that tensor
+    size_t bytes;     // bytes of that tensor
 } RecordMemory;
 
 /* A batch prepared by a reader thread. */
 typedef struct {
-    int worker;        // from 1
+    int worker;        // number of the reader thread, from 1
     double begin, end; // seconds, monotonic clock
 } RecordReading;
 
@@ -82,7 +82,7 @@ typedef struct {
                      // the times per pass need.
     bool whole;      // also record scopes, library calls, memory and inputs, as traces need
     bool timed;      // with device events around each record; else device_start and device_ms are 0
-    bool apart;      // idle the device before each primitive
+    bool apart;      // let the device rest before each primitive
     /* Called at the beginning of a record, with its index, and at its end, for another profiler's
      * correlation ids. May be NULL. */
     void (*mark)(void *marker, int64_t record);
@@ -136,4 +136,4 @@ void recorder_clear(Recorder *recorder);
 /* Changes of memory since the last clear, in order. */
 const RecordMemory *recorder_memory(const Recorder *recorder, int64_t *count);
 const RecordReading *recorder_readings(const Recorder *recorder,
-                                       int64_t *count); // batches read since the last clear
+                                       int64_t *count); // batches that were read since the last clear

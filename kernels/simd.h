@@ -30,8 +30,9 @@ static inline int cpu_threads(const Ctx *ctx) {
 }
 
 /* Rounds numbers with the processor's bf16 instruction and returns how many of `count` it rounded; the
- * compiler's rounding takes a third of a loop of some dozen operations. Magnitudes below 1.2e-38 become 0.
- * `streams` bypasses the caches; y must then be 64-byte aligned, and simd_streamed() must follow. */
+ * compiler's own rounding would take a third of the time of a loop of some dozen operations. Magnitudes below
+ * 1.2e-38 become 0. `streams` bypasses the caches; y must then be 64-byte aligned, and simd_streamed() must
+ * follow. */
 static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y, bool streams) {
     int64_t i = 0;
 #if defined(__AVX512BF16__)

@@ -1,6 +1,6 @@
 #include "kernels/slot.h"
 
-extern const Slot __start_op_slots[], __stop_op_slots[]; // defined by the linker, from the section's name
+extern const Slot __start_op_slots[], __stop_op_slots[]; // defined by the linker from the section's name
 
 /* The operation table, filled before main begins and read-only afterwards. */
 static struct {

@@ -45,9 +45,9 @@ typedef struct Architecture Architecture;
  * output of a second stack, the encoder, whose own attention is not masked. New members must be added to
  * config.c's list of fields. */
 typedef struct {
-    char name[32];                    // the preset that it equals or comes from, or "custom"
+    char name[32];                    // the preset that this config equals or comes from, or "custom"
     const Architecture *architecture; // the row of its family
-    Activation activation;            // of the feed-forward layers
+    Activation activation;            // activation of the feed-forward layers
     NormKind norm_kind;
     NormOrder norm_order;
     bool final_norm; // each stack ends with a norm: always with NORM_PRE, and in torch.nn.Transformer
@@ -65,7 +65,7 @@ typedef struct {
     bool class_token; // a token before the patches, read by the head; without it the head reads the patches'
                       // mean
     int64_t segments; // kinds of segments; 0: none
-    int64_t layers;   // of the stack
+    int64_t layers;   // layers of the stack
     int64_t encoder_layers; // 0: no encoder
     int64_t heads, kv_heads;
     int64_t head_size; // D: width / heads, unless set
@@ -73,7 +73,7 @@ typedef struct {
     int64_t hidden; // width of the feed-forward layer, 4C in GPT-2; gated layers add a gate of the same width
     int64_t image;  // side of a picture in pixels; 0: the model reads tokens
     int64_t patch;  // side of a patch in pixels
-    int64_t channels; // of a pixel
+    int64_t channels; // channels of a pixel
     int64_t context;  // number of positions; for pictures: patches plus class token
     int64_t vocab;    // number of tokens or classes; the tables have config_padded_vocab() rows
     double norm_eps;
@@ -123,7 +123,7 @@ struct ConfigKey {
     const char *key;             // NULL ends a list
     size_t field;                // offset in Config; 0: none
     bool required;               // else an absent or null value means the row's default
-    const char *alias;           // a second key with the same meaning, instead of the first or beside it
+    const char *alias;           // a second key with the same meaning; a file may have either or both
     const ConfigChoice *choices; // for a field that is an enum
     const ConfigKey *members;    // for an object: its members; others are refused
     const char *only;            // JSON of the only supported value; others are refused
@@ -131,7 +131,7 @@ struct ConfigKey {
     bool end_of_text;            // the same with the tokenizer's end-of-text id
     bool ends;                   // instead, the config's end tokens are written, if any
     bool old;                    // from older files: read, but not written
-    bool labels; // a size written as an object with a member per class; label2id is written beside it
+    bool labels; // a size written as an object with a member per class, together with label2id
     bool square; // a size of both sides, which may be given as a list of two
     bool always; // a size that is written even if config_complete would derive it
 };

@@ -19,7 +19,7 @@ typedef struct {
     Tensor inside;    // backward, (B, T, C): scratch for gradients inside a branch
 } Walk;
 
-/* The number of layers that a packed layer stands for. */
+/* The number of layers that are packed into one. */
 static int parts_of(const Config *c, int parts) {
     return !c->architecture->qkv_as_one && c->kv_heads == c->heads ? parts : 1;
 }

@@ -3,7 +3,7 @@
  *     config.json                  the Config (model/config_file.h)
  *     model.safetensors            fp32 weights, the master weights if there are any, in the family's names
  *                                  and layouts (model/architectures.h); tables without the padding of the
- *                                  vocabulary; a tied head only once
+ *                                  vocabulary; a tied head is stored once
  *     generation_config.json       the tokens that end a text, if the family names them
  *     the tokenizer's files        (data/tokenizer.h)
  *     training_state.safetensors   moments "m.<parameter>", "v.<parameter>" in their dtype (fp32 or bf16) and
@@ -28,8 +28,8 @@ typedef struct {
     char schedule[16]; // "cosine", ...
     int64_t steps, warmup;
     double learning_rate, min_learning_rate;
-    int64_t rows;  // of a step, over all ranks; 0: not recorded by older versions
-    uint64_t data; // the data's fingerprint; 0: the same
+    int64_t rows;  // rows of a step, over all ranks; 0: not recorded by older versions
+    uint64_t data; // fingerprint of the data; 0: not recorded by older versions
 } TrainingState;
 
 /* Writes or replaces `folder`. Collective: the ranks on rank 0's host write the tensors together, rank 0

@@ -5,12 +5,12 @@
 #include "model/checkpoint.h"
 
 enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values processed at a time, at most
-/* The size of that buffer for these parameters. */
+/* Elements of that buffer for these parameters. */
 int64_t checkpoint_chunk(const Parameters *parameters);
 
 CHECKED Status weights_save(Ctx *ctx, const char *path, const Parameters *parameters);
-/* Detects which optional heads and final norms the folder's weights contain, because many folders differ
- * from the class that their config.json names. Leaves the config alone if there are no weights yet. */
+/* Detects which optional heads and final norms the folder's weights contain, because many folders differ from
+ * the class that their config.json names. Without weights the config stays unchanged. */
 void weights_heads(const char *folder, Config *config);
 CHECKED Status weights_check(const char *folder, const Config *config);
 CHECKED Status weights_load(Ctx *ctx, const char *folder, Parameters *parameters);
@@ -34,6 +34,6 @@ CHECKED Status rank_file_open(const Parameters *parameters, const char *path, co
                               int64_t count, const SafetensorsNote *notes, int64_t note_count,
                               RankFile *file);
 bool rank_file_mine(RankFile *file, int64_t entry);
-/* Collective; takes over `status`, the result of this rank's entries. If all ranks succeeded, rank 0
+/* Collective; takes ownership of `status`, the result of this rank's entries. If all ranks succeeded, rank 0
  * publishes the file; else all return an error. */
 CHECKED Status rank_file_close(RankFile *file, Status status);

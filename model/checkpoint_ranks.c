@@ -91,7 +91,7 @@ bool rank_file_mine(RankFile *f, int64_t entry) {
     return true;
 }
 
-/* Rank 0 receives the digests of what the others have written. */
+/* Rank 0 receives the digests of the entries that the other ranks have written. */
 static Status take_digests(const RankFile *f) {
     OWNED uint64_t *own = memory_array((size_t)f->count + 1, sizeof *own);
     OWNED uint64_t *all = memory_array((size_t)(f->count + 1) * (size_t)f->ranks->size, sizeof *all);

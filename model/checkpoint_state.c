@@ -41,7 +41,7 @@ static const struct {
 static const char version_key[] = "fusebox.version", version[] = "1";
 enum {
     MEMBERS = sizeof members / sizeof *members,
-    FIRST_MEMBERS = MEMBERS - 2 /* of older files */,
+    FIRST_MEMBERS = MEMBERS - 2 /* members that older files have */,
     FORMAT_NOTES = 2
 };
 
@@ -55,7 +55,7 @@ static void print_member(const TrainingState *state, int i, char *text, size_t s
     }
 }
 
-static const int64_t COUNT_MOST = INT64_MAX / 2; // leaves room to continue counting
+static const int64_t COUNT_MOST = INT64_MAX / 2; // a larger count could overflow when training continues
 
 static Status parse_member(const char *path, const char *text, int i, TrainingState *state) {
     void *place = (char *)state + members[i].offset;

@@ -198,7 +198,7 @@ static const SafetensorsEntry *find(const Safetensors *file, const ParameterName
     return entry ? entry : find_name(file, names, short_name(names, name));
 }
 
-/* Whether the file has the layer `layer`; NULL: the family has none. */
+/* Whether the file has the layer; `layer` is NULL if the family has none. */
 static bool has_layer(const Safetensors *file, const ParameterNames *names, const char *layer) {
     char name[96];
     if (!layer) return false;

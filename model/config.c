@@ -146,13 +146,13 @@ const char *config_preset_name(int index) {
 }
 
 void config_complete(Config *c) {
-    if (c->architecture->patches && c->image <= INT32_MAX) // else config_validate reports it
+    if (c->architecture->patches && c->image <= INT32_MAX) // otherwise config_validate reports the error
         c->context = config_patches(c) + c->class_token;
     if (c->architecture->encoder && !c->encoder_layers) c->encoder_layers = c->layers;
     c->final_norm |= c->norm_order == NORM_PRE;
     if (!c->kv_heads) c->kv_heads = c->heads;
     if (!c->head_size && c->heads > 0) c->head_size = c->width / c->heads;
-    if (c->hidden || c->width > INT64_MAX / 8) return; // config_validate reports it
+    if (c->hidden || c->width > INT64_MAX / 8) return; // config_validate reports the error
     c->hidden = 4 * c->width;
     if (activation_gated(c->activation)) c->hidden = (8 * c->width / 3 + 63) / 64 * 64;
 }

@@ -33,7 +33,7 @@ typedef struct {
     const char *name; // for messages
     FieldKind kind;
     size_t offset;
-    int64_t least, most; // of FIELD_SIZE
+    int64_t least, most; // limits of a FIELD_SIZE
 } ConfigField;
 
 /* The field at an offset in Config. */

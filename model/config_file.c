@@ -50,7 +50,7 @@ static Status fail_name(const File *file, const char *key, const char *const nam
     return fail_value(file, key, text);
 }
 
-/* The index of a value among names. */
+/* Stores the index of the value in the list of names. */
 static Status read_name(const File *file, const char *key, const char *const names[], int count, int *index) {
     const char *text = json_string_value(value_of(file, key));
     for (*index = 0; text && *index < count; (*index)++)
@@ -146,8 +146,8 @@ static Status read_members(const File *file, const ConfigKey *k, const char *key
     return OK;
 }
 
-/* An object under either of its two keys. If both are present they may be spelled differently, but must mean
- * the same. */
+/* Reads an object that may have either of two keys. If both are present they may be spelled differently, but
+ * must mean the same. */
 static Status read_objects(const File *file, const ConfigKey *k, Config *config) {
     Config again = *config;
     bool first = value_of(file, k->key), second = k->alias && value_of(file, k->alias);
@@ -161,7 +161,7 @@ static Status read_objects(const File *file, const ConfigKey *k, Config *config)
 
 /* ---- the file ---- */
 
-/* Which heads the file's model has, by the class that transformers saved. */
+/* Determines the heads of the file's model from the class that transformers saved. */
 static Status read_class(const File *file, Config *config) {
     const Architecture *a = config->architecture;
     const json_t *names = value_of(file, "architectures"), *name;
@@ -187,7 +187,7 @@ static Status read_architecture(const File *file, const Architecture **architect
     return OK;
 }
 
-/* Names it after the preset that it equals. */
+/* Names the config after the preset that it equals. */
 static Status name_config(Config *config) {
     snprintf(config->name, sizeof config->name, "custom");
     for (int i = 0; config_preset_name(i); i++) {

@@ -183,7 +183,7 @@ static int by_key(const void *a, const void *b) {
     return strcmp(((const Member *)a)->key, ((const Member *)b)->key);
 }
 
-/* In the order of the keys, as transformers lays files out. */
+/* Writes the keys in transformers' order. */
 static void write_object(JsonWriter *w, Object *o) {
     qsort(o->members, (size_t)o->count, sizeof *o->members, by_key);
     json_write_open(w, '{');

@@ -54,7 +54,7 @@ static const BlockParameters *block_of(const Parameters *p, const ParameterInfo 
     return encoder >= 0 && encoder < p->config.encoder_layers ? &p->encoder.blocks[encoder] : NULL;
 }
 
-/* A matrix that does not consist of whole groups and tiles stays as it is. */
+/* A matrix that does not consist of whole groups and tiles is not quantized. */
 static bool divides(Shape shape) {
     return shape.rank == 2 && shape.d[1] % GROUP == 0 && shape.d[0] % GROUP_ROWS == 0;
 }
@@ -63,7 +63,8 @@ static Dtype weight_dtype(const Ctx *ctx, const Parameters *p, const ParameterIn
     if (!divides(info->shape)) return ctx->dtype;
     const BlockParameters *b = block_of(p, info);
     if (!b) return info->parameter == &p->head ? I8 : ctx->dtype;
-    /* Of a block's matrices the one that makes values adds most to the loss for its size if it has I4. */
+    /* In I4, of all matrices of a block, the one that produces the values adds most to the loss for its
+     * size. */
     return info->parameter == &b->qkv.weight || info->parameter == &b->cross.weight ? I8 : p->packed;
 }
 
@@ -223,7 +224,8 @@ bool values_finite(const float *values, int64_t count) {
 
 /* ---- positions ---- */
 
-/* PE(t, 2i) = sin(t / 10000^(2i/C)), PE(t, 2i + 1) = cos of the same: Vaswani et al. 2017, section 3.5. */
+/* PE(t, 2i) = sin(t / 10000^(2i/C)), PE(t, 2i + 1) = cos of the same angle: Vaswani et al. 2017, section
+ * 3.5. */
 static double sinusoid(const Config *c, int64_t k) {
     int64_t t = k / c->width, i = k % c->width;
     double angle = (double)t / pow(10000, (double)(i / 2 * 2) / (double)c->width);

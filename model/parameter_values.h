@@ -28,7 +28,7 @@ CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const fl
 CHECKED Status weight_write(Ctx *ctx, const Parameters *parameters, const ParameterInfo *info, int64_t first,
                             int64_t count, const float *values);
 
-/* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory; or from fp32 to whole
+/* Copies any elements between a device tensor of F32, F64 or BF16 and fp32 host memory; or from fp32 to whole
  * groups of I8 or I4. */
 CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
 CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);

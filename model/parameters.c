@@ -62,7 +62,7 @@ static void add_norm(Walk *walk, Affine *norm, const char *name) {
     add_norm_of(walk, norm, name, walk->config->width);
 }
 
-/* Outputs of a layer. `part` is the outputs of its first part, or `out` if it has only one. */
+/* Output rows of a layer. `part` is the number of rows of its first part, or `out` if it has only one. */
 typedef struct {
     int64_t out, part, in;
     double shrink; // factor of the initial values
@@ -82,7 +82,7 @@ static void add_table(Walk *walk, Parameter *table, const char *name, int64_t pa
     add(walk, table, name, "", shape2(padded, walk->config->width), rows, 0, std == 0 ? 1 / sqrt(C) : std);
 }
 
-/* The shape in files of all but the last parameter added since there were `before`. */
+/* Sets the shape in files of the parameters added since the count was `before`, except the last. */
 static void stored_as(Walk *walk, int before, Shape shape) {
     if (walk->list) walk->list->info[walk->count.parameters - 1 - before].in_file = shape;
 }
@@ -136,7 +136,7 @@ static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
 static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64_t layers, Parameter *table,
                       const char *table_name) {
     const Config *c = walk->config;
-    BlockParameters counted; // stands for each block when counting only
+    BlockParameters counted; // stands for each block if the walk only counts
     s->first_group = walk->group;
     if (table) add_table(walk, table, table_name, config_padded_vocab(c), c->vocab);
     if (c->architecture->patches) add_patches(walk, s, n);
@@ -205,7 +205,7 @@ static Shape seen_shape(const Parameters *p) {
     return shape3(p->count, OPERANDS, CAST_SEEN);
 }
 
-/* Elements of the tail before the casts' maxima. */
+/* Offset of the casts' maxima in the tail. */
 static int64_t said(const Parameters *p) {
     return TAIL_LOSSES + (p->ranks > 1 ? p->ranks : 0);
 }
@@ -248,7 +248,7 @@ void parameters_share(Parameters *p, int rank, int ranks) {
     p->rank = rank;
     p->ranks = ranks;
     p->padded = ranks > 1 ? ceiling(p->size, unit) : p->size;
-    /* The beginning of a group, up to the first cut, belongs to the bucket of the group below. */
+    /* The elements of a group before its first cut belong to the bucket of the group before it. */
     for (int g = p->group_count - 1, end = 1; g >= 0; g--, end = 0) {
         int64_t last = end ? p->padded : p->buckets[g + 1].first;
         int64_t first = g == 0 ? 0 : ceiling(p->groups[g].first, unit);

@@ -84,11 +84,11 @@ typedef struct {
     ParameterRange *groups; // (group_count): one after the other, they are the flat space
     int64_t size;           // elements of the flat space
     struct Shards *shards;  // model/shards.h; NULL: one rank
-    int rank, ranks;        // of the run: parameters_share
+    int rank, ranks;        // of the run; set by parameters_share
     bool whole;          // keep the whole state on each rank even if steps are sharded: --compare runs both
     bool narrow_moments; // m and v are bf16 (optim/adamw.h), else fp32
     bool sharded;        // master, m and v hold this rank's shard alone
-    ParameterRange *buckets; // (group_count) exchanged by the ranks at once: parameters_share
+    ParameterRange *buckets; // (group_count) each exchanged by the ranks at once; set by parameters_share
     int64_t padded;          // elements allocated for weights and gradients
     Dtype packed;            // I8 or I4: quantize the blocks' matrices, and the head's to I8; F32: do not
     float **importance;      // (count) of each matrix's columns, (in), for I4 (base/groups.h); NULL: unknown
@@ -96,20 +96,20 @@ typedef struct {
     Tensor weight, gradient, master, m, v;
     Tensor sums;     // (padded + parameters_tail) gradients, then the tail
     Tensor arrivals; // (ranks - 1, padded / ranks) the others' gradients of this rank's parts; may be empty
-    Tensor finished; // the same of earlier micro-batches: shards_take_finished; may be empty
+    Tensor finished; // gradients of earlier micro-batches (shards_take_finished); may be empty
     Tensor scales;   // (count, OPERANDS) fp32, empty without training
     Tensor decays;   // (adamw_words(size)) i32, empty without training
     /* Called while a file is loaded with the number of elements loaded so far; may be NULL. */
     void (*loaded)(void *loader, int64_t elements);
     void *loader;
-    Config config;                    // of the parameters' model
+    Config config;                    // the model's config
     StackParameters stack, encoder;   // with tied tables encoder.token is stack.token
     Affine transform, transform_norm; // (C, C), (C): of BERT's head
     Parameter head, head_bias;        // (padded vocab, C), stack.token if tied; (padded vocab)
     Affine pooler;                    // (C, C)
 } Parameters;
 
-/* The name of one part in a file, with '*' replaced by "query", "key" or "value". */
+/* The name of one part in a file: '*' is replaced by "query", "key" or "value". */
 void parameter_part_name(const ParameterInfo *info, int part, char name[80]);
 
 /* A part's rows and first row in memory: queries can be more than keys and values. */

@@ -59,7 +59,7 @@ static int64_t state_first(const Parameters *p, int g) {
     return p->sharded ? p->buckets[g].first / p->ranks : parameters_part(p, g).first;
 }
 
-/* ---- beside the passes ---- */
+/* ---- concurrent with the passes ---- */
 
 /* Makes later work in one lane wait for the current work of the other. */
 static Status order(const Shards *s, Lane first, Lane then, Event *event) {
@@ -84,7 +84,7 @@ Status shards_take_finished(Ctx *ctx, Parameters *p) {
 
 Tensor shards_finished(const Parameters *p, ParameterRange part) {
     ParameterRange parts[PARTS_OUTSIDE_BLOCKS] = {{0, tensor_count(p->sums)}};
-    int64_t at = 0; // of the part in `finished`
+    int64_t at = 0; // offset of the part in `finished`
     int i = 0;
     if (tensor_count(p->finished) < parts[0].count) (void)parameters_outside_blocks(p, parts[0], parts);
     for (; part.first >= parts[i].first + parts[i].count; i++) at += parts[i].count;
@@ -134,10 +134,11 @@ static Exchange gradients_of(const Parameters *p, int g) {
     return e;
 }
 
-/* Buckets exchanged together, except the first two groups', which become ready last. */
+/* The number of buckets that are exchanged together. Buckets of the first two groups, which become ready
+ * last, are exchanged separately. */
 enum { TOGETHER = 4, LAST_GROUPS = 2 };
 
-/* A branch of the pass's graph delays the kernels behind it by about 15 us, so several buckets share one. */
+/* A branch in the pass's CUDA graph delays the next kernels by about 15 us, so several buckets share one. */
 static Status exchange_group(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
     ctx->layer = -1;

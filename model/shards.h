@@ -12,7 +12,7 @@ __BEGIN_DECLS
 
 /* Weight gradients deferred to the end of a stack's backward pass. */
 typedef struct {
-    int group; // their group; 0: none
+    int group; // the group of these gradients; 0: none
     LinearForward forward;
     LinearBackward backward;
     const char *call;
@@ -29,7 +29,7 @@ typedef struct Shards {
     int entered;     // groups whose weights have arrived; reset before a pass that gathers
     int *order;      // groups with buckets, in the order of readiness; reset before a pass
     int done, sent;  // groups ready, and groups being exchanged
-    int events;      // of each kind, one per group
+    int events;      // number of events of each kind, one per group
     Event **ready;   // a group's gradients are complete
     Event **arrived; // a group's weights have arrived
     Event *complete; // all exchanges of this pass are complete
@@ -58,8 +58,8 @@ Tensor shards_finished(const Parameters *parameters, ParameterRange part);
 /* The backward pass has finished group g: adds it to the previous micro-batches, and starts its exchange
  * if this pass exchanges. Does nothing without shards. */
 CHECKED Status shards_ready(Ctx *ctx, const Parameters *parameters, int g);
-/* Not collective. Implements ctx->puts_off for a pass that exchanges gradients; the putter is the
- * Parameters. */
+/* Not collective. Implements ctx->puts_off for a pass that exchanges gradients; the state of ctx->puts_off is
+ * the Parameters. */
 bool shards_put_off(Ctx *ctx, const void *linear);
 /* The forward pass enters group g: waits for the weights of groups up to g, if this pass gathers. */
 CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);

@@ -18,7 +18,7 @@ typedef char LayerName[24];
 typedef struct {
     BlockPass pass; // config, layers, and the batch and cache of the last pass
     const StackParameters *parameters;
-    const Parameters *all; // the parameters that the stack's are part of
+    const Parameters *all; // all parameters of the model; the stack's are a part
     Tensor positions;      // (context, C): a fixed table; empty with learned or rotary positions
 
     /* Results of the last forward pass. */

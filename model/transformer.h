@@ -28,7 +28,7 @@ typedef struct {
     Tensor memory;        // (B, S, C): the encoder's output
     Tensor hidden;        // (B, T, C): the head's input; (B, 1, C) for a class token alone
     Head head;
-    DecodeLayer *decode_layers; // (layers): of model/decode.h
+    DecodeLayer *decode_layers; // (layers): layers of model/decode.h
 
     Tensor loss_sum; // (1) fp32: mean loss of the step over its micro-batches; in training a part of the tail
     Tensor state;    // (ADAMW_STATE_SIZE)
@@ -65,8 +65,7 @@ CHECKED Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tens
 CHECKED Status transformer_loss(Ctx *ctx, Transformer *model, const Targets *targets);
 CHECKED Status transformer_backward(Ctx *ctx, Transformer *model);
 
-/* `count` elements of the tail behind the gradients (model/parameters.h), starting at `first`; in
- * training. */
+/* `count` elements of the tail after the gradients (model/parameters.h), starting at `first`; in training. */
 Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count);
 
 /* Sets gradients and loss_sum to zero, before a micro-batch. */

@@ -64,7 +64,7 @@ typedef struct {
 
 typedef struct {
     unsigned steps;
-    int64_t first;   // a multiple of ADAMW_UNIT, as N is
+    int64_t first;   // a multiple of ADAMW_UNIT; N is one, too
     Tensor weight;   // (N) dtype of the computation
     Tensor master;   // (N) fp32; empty if weight is fp32 or fp64
     Tensor gradient; // (N) fp32

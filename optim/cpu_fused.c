@@ -11,7 +11,7 @@
 enum { AHEAD = 512, LARGE = 8 << 20 };
 
 /* Squares are summed in fp64, because fp32 would lose small terms among a hundred million. Two halves are
- * read side by side with prefetching, at 1.6 times the rate of a single stream. */
+ * read concurrently with prefetching, at 1.6 times the rate of a single stream. */
 static double sum_of_squares(const float *x, int64_t count) {
     typedef double Wide __attribute__((vector_size(LANES * sizeof(double))));
     const int64_t half = count / 2;

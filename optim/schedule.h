@@ -14,10 +14,10 @@ typedef enum {
 
 typedef struct {
     ScheduleKind kind;
-    double rate;    // the peak
-    double minimum; // of the last step; unused by constant and noam
-    int64_t warmup; // steps before the peak
-    int64_t steps;  // total
+    double rate;    // peak learning rate
+    double minimum; // learning rate of the last step; unused by constant and noam
+    int64_t warmup; // warm-up steps before the peak
+    int64_t steps;  // total steps
 } Schedule;
 
 /* The rate of step s, from 0, in a run of n steps with w warm-up steps:

@@ -12,7 +12,7 @@ static const double ROUNDING = 1e-9;
 
 static const double PHASES_WITHIN = 0.01, NOT_COVERED_AT_MOST = 0.02, TRACING_COSTS_AT_MOST = 0.10;
 
-/* ns by which a device's clock, converted to the host's by CUPTI, may be wrong. */
+/* The error in ns of a device time that CUPTI has converted to the host's clock. */
 static const double CLOCK_STEP = 5000;
 
 static bool ordered(double low, double middle, double high) {
@@ -113,7 +113,7 @@ static void check_finite(Trace *t, const Figures *f) {
     trace_add_finding(t, "every figure is finite", (double)wrong, 0, "%" PRId64 " are not", wrong);
 }
 
-/* Whether others had the cores: then a time says nothing about what the machine can do. */
+/* Whether other processes used the cores: then a time says nothing about what the machine can do. */
 static bool is_shared(const Trace *t) {
     return t->run.cores_waited > CORES_SHARED;
 }

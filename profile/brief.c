@@ -88,7 +88,7 @@ static void print_row(const Profile *p, const OperationRow *row, int name_width,
     fprintf(file, "\n");
 }
 
-/* For the last path: the fused one if there are two. */
+/* Lists the last path's hottest operations; with two paths that is the fused one. */
 static void print_hottest(const Profile *p, int width, FILE *file) {
     const Figures *f = &p->paths[p->count - 1].figures;
     const OperationRow **rows = memory_array((size_t)f->row_count + 1, sizeof *rows);

@@ -22,7 +22,7 @@ struct Collector {
     bool apart;     // the device rests before each primitive
     bool graphs;    // kernels inside graph launches are recorded
     Recorder *recorder;
-    bool outside; // external profilers record along
+    bool outside; // external profilers record at the same time
     Counters counters;
     double counts[COUNTER_COUNT];
     const Record *records;
@@ -142,7 +142,7 @@ static Calls open_calls(const Activities *a) {
     return calls;
 }
 
-/* The system's thread or stream numbers become 0, 1, ... in order of first use. */
+/* The system's thread and stream numbers are replaced by 0, 1, ... in order of first use. */
 enum { NUMBERS_MOST = TRACE_READERS };
 typedef struct {
     int64_t known[NUMBERS_MOST];
@@ -260,7 +260,7 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->step = trace_name(t, run->step ? run->step : "");
     to->engine = trace_name(t, run->engine ? run->engine : "");
     to->window = trace_name(t, run->window);
-    to->measured.note = NULL; // the note of the start, which has been reported
+    to->measured.note = NULL; // the note of the start, which has already been reported
     set_provenance(c->device, t);
     trace_set_settings(t, run->settings, run->settings_count);
     to->device_count = 1;

@@ -123,7 +123,8 @@ static const Difference *difference_of(const PathTimes *path, const OperationRow
     return difference_find(path->differences, path->difference_count, row->call, row->operation, row->pass);
 }
 
-/* The cells of a path. Without a row only the time, if known; the share only if the limits are known. */
+/* Prints the cells of a path. Without a row there is only the time, if known; without limits there is no
+ * share. */
 static void print_path(const Peaks *peaks, double ms, const OperationRow *r, FILE *file) {
     if (isfinite(ms))
         fprintf(file, "  %9.3f", ms);
@@ -144,7 +145,7 @@ static double row_ms(const OperationRow *r) {
     return r ? 1e-6 * r->median : NAN;
 }
 
-/* `before` NULL: a row that only this path has, such as a cast of --fused=fp8; it is labelled with its
+/* If `before` is NULL, only this path has the row, such as a cast of --fused=fp8; it is labelled with its
  * operation. */
 static void print_row(const Comparison *c, int path, const OperationRow *before, const OperationRow *after,
                       FILE *file) {

@@ -31,7 +31,8 @@ typedef struct {
     Stats step;              // ms of the whole step in rounds without timing per operation
     size_t peak_bytes;       // 0: not known
     MedianInterval pairs;    // per round: the previous path's time over this one's; not for the first path
-    Difference *differences; // of its outputs from the naive path's; owned; NULL for the first path
+    Difference *differences; // differences of its outputs from the naive path's; owned; NULL for the first
+                             // path
     int difference_count;
 } PathTimes;
 
@@ -42,16 +43,15 @@ typedef struct {
     const char *device, *library, *dtype, *model;
     int64_t batch, seq, rounds;
     Peaks peaks;
-    /* The two factors of the fused path's ratio on a CPU, per round: that of the forms, with OpenBLAS's
-     * products in both, and that of the fused path's products relative to OpenBLAS's. All zero: not
-     * separated. */
+    /* The two factors of the fused path's ratio on a CPU, per round: the ratio of the forms, with OpenBLAS's
+     * products in both, and the ratio of OpenBLAS's products to the fused path's. All zero: not separated. */
     MedianInterval forms, products;
-    double cores_waited; // cores.h
+    double cores_waited; // see base/cores.h
     int path_count;      // 2, or 3 with COMPARE_FP8
     PathTimes paths[COMPARE_PATHS];
 } Comparison;
 
-/* A table for each path but the first, beside the path before it. */
+/* Prints a table for each path but the first, next to the previous path. */
 void compare_print(const Comparison *comparison, FILE *file);
 CHECKED Status compare_write(const Comparison *comparison, const char *path);
 void compare_free(Comparison *comparison);

@@ -8,8 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a descriptor returns (PERF_FORMAT_...): if there are more events than registers, events are
- * multiplexed. */
+/* The layout of a read (PERF_FORMAT_...): if there are more events than registers, events are multiplexed. */
 typedef struct {
     uint64_t value, enabled, running;
 } Reading;
@@ -20,7 +19,7 @@ static int open_counter(uint64_t config, pid_t thread) {
                                          .config = config,
                                          .read_format =
                                              PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
-                                         .inherit = 1, // also count threads that it starts later
+                                         .inherit = 1, // also count threads that are started later
                                          .exclude_kernel = 1,
                                          .exclude_hv = 1};
     return (int)syscall(SYS_perf_event_open, &attributes, thread, -1, -1, PERF_FLAG_FD_CLOEXEC);
@@ -48,7 +47,7 @@ void counters_open(Counters *counters) {
 static double read_counter(int descriptor) {
     Reading r;
     if (descriptor < 0 || read(descriptor, &r, sizeof r) != sizeof r) return -1;
-    if (r.running == 0) return r.enabled == 0 ? 0 : -1; // asleep all the time; or never given a register
+    if (r.running == 0) return r.enabled == 0 ? 0 : -1; // the thread slept, or the event never got a register
     return (double)r.value * ((double)r.enabled / (double)r.running);
 }
 

@@ -7,7 +7,7 @@
 /* One activity. Times are device_clock()'s, in ns. */
 typedef struct {
     TraceKind kind;       // TRACE_RUNTIME, TRACE_KERNEL, TRACE_COPY, TRACE_FILL
-    const char *name;     // a kernel's is mangled; valid until cupti_close
+    const char *name;     // a kernel's name is mangled; valid until cupti_close
     int64_t begin, end;   // if a kernel waited on the device for the previous one on its stream, it begins at
                           // that one's end
     uint32_t correlation; // shared by a launch and the call that launched it
@@ -16,8 +16,9 @@ typedef struct {
     int64_t queued; // kernels: when put into the command buffer, and when submitted to the device; 0: unknown
     int64_t submitted;
     bool driver;        // a call of the driver's interface, not of the runtime's
-    int64_t mark;       // the current `mark` when it was called, launched, or captured in its graph; -1: none
-    KernelShape kernel; // except the occupancy
+    int64_t mark;       // the `mark` in effect when the activity was called, launched, or captured in its
+                        // graph; -1: none
+    KernelShape kernel; // all but the occupancy
     CopyShape copy;
 } Activity;
 
@@ -35,7 +36,7 @@ struct Cupti {
      * discards earlier records, because switching on costs the first step milliseconds. */
     Status (*start)(Cupti *cupti) CHECKED;
     Status (*stop)(Cupti *cupti, Activities *activities) CHECKED;
-    void (*mark)(void *cupti, int64_t mark); // marks nest; per thread
+    void (*mark)(void *cupti, int64_t mark); // marks can be nested, per thread
     void (*unmark)(void *cupti);
     /* See RecorderOptions (kernels/record.h): marks count on from the capture's `record`, so a node captured
      * under record + 3 is marked with the replay's record + 3. */

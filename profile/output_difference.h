@@ -12,10 +12,10 @@ typedef struct {
     Difference *differences;
     int64_t difference_count, difference_room;
     struct KeptCall *kept;
-    int64_t kept_count, kept_room, next; // next: the position of the second run
+    int64_t kept_count, kept_room, next; // next: position in the second run
 } OutputDifference;
 
-/* ERROR_INTERNAL if the second run does not make the calls of the first in their order. It may make others
- * between them, such as the casts of --fused=fp8, if the first run never makes these. */
+/* ERROR_INTERNAL if the second run does not make the calls of the first in their order. It may make
+ * additional calls between them, such as the casts of --fused=fp8, if the first run never makes these. */
 CHECKED Status output_difference_observe(Ctx *ctx, const Call *call);
 void output_difference_close(OutputDifference *observer);

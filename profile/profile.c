@@ -23,7 +23,8 @@ Status profile_make(Trace *const *traces, int count, const Difference *differenc
         path->label = label_of(&path->figures);
         audit_profile(path->trace, &path->figures);
     }
-    /* The second of two may fall back to the naive form in places: it is still the fused path. */
+    /* The second path may fall back to the naive form for some operations; it is still called the fused
+     * path. */
     if (count == FORM_COUNT) {
         profile->paths[FORM_NAIVE].label = form_name(FORM_NAIVE);
         profile->paths[FORM_FUSED].label = form_name(FORM_FUSED);

@@ -189,7 +189,7 @@ static bool get_all(Unpack *u) {
     TraceRun *run = &u->trace->run;
     *run = head.run;
     run->step_ms = run->traced_ms = run->reader_ms = run->step_tokens = run->traced_tokens = NULL;
-    run->settings = NULL; // rank 0 has them
+    run->settings = NULL; // rank 0 already has the settings
     run->settings_count = 0;
     return get_times(u, &head.run);
 }

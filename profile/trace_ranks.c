@@ -20,7 +20,7 @@ static void move(Trace *t, int64_t by) {
     for (int64_t i = 0; i < t->memory_count; i++) t->memory[i].at += by;
 }
 
-/* Converts times to the clock of rank 0, and lets time begin with the rank that began first. */
+/* Converts times to the clock of rank 0; time 0 is when the first rank began. */
 static Status take_others(Trace *t, const RankPart *parts, const RankClock *clocks, int size) {
     int64_t first = t->run.origin;
     t->others = memory_array((size_t)size, sizeof *t->others);

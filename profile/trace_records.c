@@ -21,7 +21,8 @@ static TraceKind kind_of(const Making *m, const Record *r, int64_t parent, Phase
     if (r->kind == RECORD_PRIMITIVE) return TRACE_PRIMITIVE;
     if (r->scope == SCOPE_STEP && parent < 0) return TRACE_STEP;
     if (r->parent >= 0 && m->records[r->parent].kind == RECORD_GRAPH)
-        parent = m->trace->events[parent].parent; // the phases of a graph are those of the step
+        parent = m->trace->events[parent].parent; // the phases of a graph are those of the step that launches
+                                                  // it
     bool inside = parent >= 0 && m->trace->events[parent].kind == TRACE_STEP;
     if (inside) *phase = r->scope == SCOPE_PHASE ? r->phase : PHASE_OTHER;
     return inside && *phase != PHASE_OTHER ? TRACE_PHASE : TRACE_SCOPE;
@@ -71,7 +72,8 @@ static void add_host_event(Making *m, int64_t i) {
     e.own = r->scope == SCOPE_OWN;
     e.host = r->scope == SCOPE_HOST || r->kind == RECORD_GRAPH;
     if (operation) {
-        bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also if lent by another operation
+        bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also if another operation lends the
+                                                                // primitive
         e.operation =
             part ? m->trace->events[parent].operation : trace_name(m->trace, operation_name(r->operation));
         e.pass = r->pass;
@@ -281,7 +283,7 @@ static void add_steps(Making *m) {
 
 Status records_trace(const Record *records, int64_t count, const Peaks *limits, Trace **trace) {
     size_t room = (size_t)count + 1;
-    double *ms = memory_array(room, sizeof *ms); // without the time of records inside
+    double *ms = memory_array(room, sizeof *ms); // excludes the time of inner records
     Making m = {.records = records, .count = count, .trace = trace_open(), .outer = -1};
     m.event = memory_array(room, sizeof *m.event);
     m.origin = count ? record_ns(records[0].cpu_start) : 0;

@@ -9,7 +9,7 @@
 typedef struct {
     const Record *records;
     int64_t count;
-    Trace *trace;   // its source is set
+    Trace *trace;   // the trace being made; its source is set
     int64_t origin; // ns of the monotonic clock
     int64_t outer;  // the event that encloses records without a parent; -1: none
     int64_t *event; // (count) for each record its event, or that of the enclosing record; -1: none

@@ -20,7 +20,7 @@ typedef struct {
     int64_t ready, begin, end;
 } WindowSegment;
 
-enum { WINDOW_SEGMENTS = 1000 }; // at most
+enum { WINDOW_SEGMENTS = 1000 }; // limit of segments
 
 typedef struct {
     WindowSegment segments[WINDOW_SEGMENTS]; // (count) in order

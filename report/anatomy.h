@@ -1,4 +1,4 @@
-/* anatomy: descriptions of the CUDA kernels, in a table made from the comments beside them
+/* anatomy: descriptions of the CUDA kernels, in a table made from the comments above the kernels
  * (tools/anatomy). */
 #pragma once
 
@@ -26,8 +26,8 @@ extern const int anatomy_count;
 
 /* Finds the kernels that a profile's kernel may be. `name` is its C++ signature, `source` the file and line
  * of the operation that it served, or "". Several kernels may have the same name: kernels in the operation's
- * file come first, then those in its folder; all others only if there are none of these. Returns how many it
- * wrote, at most `most`; 0 if `name` is not a signature. */
+ * file come first, then those in its folder; kernels in other folders only if there are none of these.
+ * Returns how many it wrote, at most `most`; 0 if `name` is not a signature. */
 int anatomy_find(const char *name, const char *source, const Anatomy *found[], int most);
 
 const char *anatomy_part_name(int part); // "Parallel"

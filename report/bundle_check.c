@@ -87,7 +87,7 @@ static Status check_memory(const BundlePath *path) {
     return expect_same("memory: the sum of classes", bytes, (double)path->peak_bytes);
 }
 
-/* ---- what tables repeat ---- */
+/* ---- figures that tables repeat ---- */
 
 static const Table *table_of(const BundlePath *path, const char *key) {
     for (int64_t i = 0; i < path->tables_count; i++)
@@ -152,7 +152,7 @@ static Status check_tables(const BundlePath *path) {
 
 /* ---- the audit ---- */
 
-/* The value of a check, recomputed from the bundle's own figures; NAN: they do not contain it. */
+/* The value of a check, recomputed from the bundle's own figures; NAN if they do not suffice. */
 static double found_of(const Bundle *b, const BundlePath *path, const char *check) {
     if (strcmp(check, CHECK_COVERED) == 0) return 1 - path->step.covered;
     if (strcmp(check, CHECK_OVERHEAD) == 0) return path->step.overhead_noise ? 0 : path->step.overhead;
@@ -193,7 +193,7 @@ static Status check_path(const Bundle *b, const BundlePath *path) {
     return check_audit(b, path);
 }
 
-/* Differences must be of operations that ran. */
+/* Differences must belong to operations that ran. */
 static Status check_differences(const Bundle *b) {
     for (int64_t i = 0; i < b->differences_count; i++) {
         const Difference *d = &b->differences[i];

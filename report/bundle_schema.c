@@ -22,7 +22,7 @@ static Status check_event(const json_t *event, const char *where) {
     return good ? OK : fail(ERROR_FORMAT, "%s: not an event [name, begin, length, category, depth]", where);
 }
 
-/* ---- the names of enums; NULL behind the last ---- */
+/* ---- the names of enums; NULL after the last ---- */
 
 static const char *pass_word(int i) {
     return i < PASS_COUNT ? pass_name((Pass)i) : NULL;

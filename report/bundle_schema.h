@@ -21,7 +21,7 @@ typedef struct {
     int64_t recorded, timed; // steps recorded; steps timed with tracing off, -1: an older bundle, which does
                              // not count them
     double ns, low, high, traced, overhead, reader, device, covered, tokens, launches;
-    double cores_waited; // see cores.h
+    double cores_waited; // see base/cores.h
     bool overhead_noise; // the tracing overhead is within noise
     double spread;       // interquartile range
 } BundleStep;
@@ -49,7 +49,7 @@ typedef struct {
     TraceFinding *audit;
     char *timeline; // JSON; not read
     Table *tables;
-    RankEvents *recorded; // rank 0's come first
+    RankEvents *recorded; // the first element is rank 0's
     int64_t recorded_count;
     int64_t phases_count, rows_count, kernels_count, classes_count, largest_count, tables_count, audit_count;
 } BundlePath;
@@ -60,7 +60,8 @@ typedef struct {
     char *name;
     double device_ms, device_mean_ms, host_ms, host_mean_ms, self_device_ms, self_host_ms;
     int64_t count;
-    const char *native, *source, *category; // for PyTorch's operators: the line that implements them here
+    const char *native, *source, *category; // for PyTorch's operators: the line that implements them in
+                                            // fusebox
 } GuideRow;
 
 typedef struct {
@@ -82,11 +83,11 @@ typedef struct {
     const char *schema;
     int64_t version;
     TraceRun run;
-    BundlePath *paths; // of two, the naive one first
+    BundlePath *paths; // the naive path comes first
     const Difference *differences;
     const Answer *answers;
     int64_t paths_count, differences_count, answers_count;
-    BundleGuide guide; // of the first path
+    BundleGuide guide; // for the first path
 } Bundle;
 
 extern const Field bundle_fields[];

@@ -10,7 +10,7 @@ static TraceSource source_of(const char *name) {
     return (TraceSource)source;
 }
 
-/* Sets the facts of the run that are not rank-specific: where it ran, and the length of each step. */
+/* Sets the facts of the run that do not depend on the rank: where it ran, and the length of each step. */
 static void tell_run(const Bundle *b, const BundlePath *path, const RankEvents *rank) {
     TraceRun *run = &rank->trace->run;
     const TraceRun own = *run;

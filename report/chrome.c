@@ -22,7 +22,7 @@ static int process_of(int base, const TraceRun *run) {
 /* Tracks of a stream: operations, and below them kernels; each has as many lanes as overlap. */
 typedef struct {
     Lanes operations, kernels;
-    int operation_lanes, kernel_lanes; // in use
+    int operation_lanes, kernel_lanes; // lanes in use
 } Stream;
 
 static int64_t operation_track(int32_t stream, int lane) {
@@ -268,7 +268,7 @@ typedef struct {
     Span *spans;
     Stream *streams; // (count)
     int32_t count;
-    Point *collectives; // (room) the position of each of its collectives
+    Point *collectives; // (room) the position of each collective
     int64_t collective_count, room;
 } Row;
 
@@ -360,8 +360,8 @@ static int64_t sums_of(const Collectives *all, int64_t i) {
 }
 
 typedef struct {
-    int from, to;       // ranks
-    int64_t begin, end; // collectives
+    int from, to;       // numbers of ranks
+    int64_t begin, end; // range of collectives
 } Arrow;
 
 /* Clocks may be slightly wrong: an arrow must end within its target. */

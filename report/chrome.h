@@ -9,5 +9,5 @@
 /* The whole file as one JSON object. Times are microseconds since the trace's origin, to the nanosecond. */
 void chrome_render(const Trace *trace, JsonWriter *writer);
 
-/* Writes it to a file; compressed if `path` ends in ".gz". */
+/* Writes the same to a file; compressed if `path` ends in ".gz". */
 CHECKED Status chrome_write(const Trace *trace, const char *path);

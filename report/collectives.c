@@ -94,7 +94,7 @@ void collectives_free(Collectives *all) {
     all->count = 0;
 }
 
-/* ---- what runs beside what ---- */
+/* ---- overlap with computation ---- */
 
 static bool communicates(const TraceEvent *e) {
     return (e->operation && e->category == CATEGORY_COMMUNICATION) || e->copy.direction == COPY_PEER;

@@ -10,9 +10,9 @@ typedef struct {
     const char *call; // what it exchanged: "gradients"
     Traffic kind;
     bool waits;         // no rank can leave before all have entered; otherwise each does its own part
-    int64_t step;       // in which
+    int64_t step;       // the step that contains the collective
     double sent;        // bytes that had to leave each rank
-    double bytes;       // of the whole tensor
+    double bytes;       // bytes of the whole tensor
     Span *spans;        // (ranks) on the device, or on the host if it has no device events
     int64_t *events;    // (ranks) the operation, in each rank's trace
     int first, last;    // the ranks that began first, and last

@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Changes within NOISE are not called slower or faster. SURE is the probability with which each of two tests
- * (runs_ratio) calls identical sides so: once for the step, and once for all rows together (Bonferroni). */
+/* Changes within NOISE are not called slower or faster. SURE is the error probability of each of two tests
+ * (runs_ratio), for sides that do not differ: one test is for the step, one for all rows together
+ * (Bonferroni). */
 static const double NOISE = 0.01, SURE = 0.01;
 
 /* ---- limits ---- */
@@ -61,7 +62,7 @@ static double growth(double before, double after) {
 typedef struct {
     double values[DIFF_RUNS_MOST];
     int64_t count;
-    bool exact; // without noise: bytes, launches
+    bool exact; // measured without noise: bytes, launches
 } Figure;
 
 static double middle(const Figure *f) {
@@ -142,11 +143,11 @@ static bool any_quiet(const DiffSide *side, const BundlePath *like) {
 /* The paths of one label on both sides. */
 typedef struct {
     const DiffSide *sides[2];
-    const BundlePath *first[2]; // of each side's first run
+    const BundlePath *first[2]; // the path of each side's first run
     bool quiet;                 // some run on either side shared its cores
 } Pair;
 
-/* `many`: the number of figures judged together. */
+/* `many` is the number of figures that are judged together. */
 static DiffKind judge(const Pair *pair, const Figure *a, const Figure *b, double many, RunsRatio *sure) {
     *sure = runs_ratio(a->values, a->count, b->values, b->count);
     double before = middle(a), after = middle(b);
@@ -224,7 +225,7 @@ static void print_path(const Pair *pair, FILE *file) {
 
 /* ---- limits ---- */
 
-/* Whether a change exceeds the limit: changes that may be chance, or are undecidable, do not. */
+/* Whether a change exceeds the limit. A change that may be chance, or is undecidable, does not. */
 static bool passed_limit(const Pair *pair, const DiffLimit *limit, FILE *file, bool *known) {
     const Figure a = figure_of(pair->sides[0], pair->first[0], limit->figure, NULL),
                  b = figure_of(pair->sides[1], pair->first[1], limit->figure, NULL);

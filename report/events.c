@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- the names of enums; NULL behind the last ---- */
+/* ---- the names of enums; NULL after the last ---- */
 
 static const char *kind_word(int i) {
     return i < TRACE_KIND_COUNT ? trace_kind_name((TraceKind)i) : NULL;
@@ -164,7 +164,7 @@ static void free_events(void *object) {
     r->trace = NULL;
 }
 
-/* ---- memory, and how much each step was ---- */
+/* ---- memory, and tokens per step ---- */
 
 enum { AT, CLASS, BYTES, FILLER, MEMORY_NUMBERS };
 

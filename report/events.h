@@ -16,10 +16,10 @@ typedef struct {
     int64_t kinds_count;
     Trace *trace;
     int64_t *numbers;     // (trace->count) each event's description, -1: left out; used while writing
-    int64_t tokens_count; // recorded steps
+    int64_t tokens_count; // number of recorded steps
 } RankEvents;
 
-extern const Field event_fields[]; // of a RankEvents
+extern const Field event_fields[]; // keys of a RankEvents
 
 /* The events of a finished trace and of those of the other ranks, (*count); free with events_unmake. The
  * traces must outlive them. */

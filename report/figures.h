@@ -11,7 +11,8 @@ typedef struct {
     const char *name;
     Category category;
     Arithmetic arithmetic;
-    double ns, median, low, high; // of its device events: mean, median, minimum and maximum over the steps
+    double ns, median, low, high; // of the primitive's device events: mean, median, minimum and maximum over
+                                  // the steps
     double calls, launches;
     bool primitive;  // otherwise a kernel outside any primitive
     double *step_ns; // (steps)
@@ -26,9 +27,10 @@ typedef struct {
     Pass pass;
     Form form;
     Category category;
-    double ns, median, low, high; // of its device events: mean, median, minimum and maximum over the steps
+    double ns, median, low, high; // of the operation's device events: mean, median, minimum and maximum over
+                                  // the steps
     double spread;                // interquartile range over the steps
-    double host_ns;               // between its begin and its end on the host
+    double host_ns;               // time between begin and end on the host
     double calls, launches;
     Work work;             // the minimum that the contract requires
     double share_of_limit; // limit_share of `ns` at trace_limits
@@ -39,7 +41,7 @@ typedef struct {
     double *step_ns; // (steps)
 } OperationRow;
 
-/* Per step. */
+/* Device time and number of launches, per step. */
 typedef struct {
     double ns, calls;
 } KernelUse;
@@ -56,12 +58,12 @@ typedef struct {
     const char *name;
     char *label, *decoded; // owned by the row: kernel_label, kernel_decode
     TraceKind kind;
-    Category category; // of the operation that launched it most recently; CATEGORY_OTHER for a kernel outside
-                       // operations
+    Category category; // category of the operation that launched the kernel most recently; CATEGORY_OTHER
+                       // outside operations
     const char *call;  // the call that launched it, or "several"; NULL outside operations
     KernelUse in[PASS_COUNT];
     Stats times, queued;       // ns of each event; and from the launching call to its begin, if known
-    const TraceEvent *longest; // of its events
+    const TraceEvent *longest; // the longest event of the row
     const char *shapes;        // input shapes of the longest event's operation; NULL if unknown
     const char *source;        // line that implements that operation; NULL if unknown
     KernelServed *served;
@@ -73,7 +75,7 @@ typedef struct {
  * computes is backward. Time before the first event of a step and after its last is in "others". */
 typedef struct {
     double ns;
-    double categories[CATEGORY_COUNT]; // of device events; the rest of `ns` is waiting
+    double categories[CATEGORY_COUNT]; // time of device events; the rest of `ns` is waiting
 } PhaseRow;
 
 typedef struct {
@@ -85,19 +87,20 @@ typedef struct {
     PhaseRow phases[PHASE_COUNT];
     double events[CATEGORY_COUNT]; // device time, over all steps
     int64_t first_step, steps;
-    double step_ns; // a recorded step, tracing on
+    double step_ns; // mean length of a recorded step, tracing on
     int64_t timed;  // steps with tracing off
     /* Median and range of those steps; of the recorded steps if there are none. */
     double step_ms, low, high, spread;
     double reader_ms;    // time waiting for the reader, mean
-    double overhead;     // of tracing: median with over median without, minus 1; 0 if unknown
+    double overhead;     // overhead of tracing: median with tracing over median without, minus 1; 0 if
+                         // unknown
     bool overhead_noise; // these medians do not differ significantly (medians_differ)
     double covered_ns;   // part of step_ns within an operation's span, a reader's wait, a copy or sampling
-    double device_ns, launches; // of all device events; per step
+    double device_ns, launches; // all device events, per step
     double tokens;              // mean tokens of the steps that step_ms refers to
-    int64_t peak_bytes;         // of all classes together, and the share of each at that moment
+    int64_t peak_bytes;         // peak of all classes together, and the share of each class at that moment
     int64_t peak_classes[MEMORY_CLASS_COUNT];
-    int64_t own_peaks[MEMORY_CLASS_COUNT]; // of each class alone
+    int64_t own_peaks[MEMORY_CLASS_COUNT]; // peak of each class alone
     int64_t peak_at;                       // ns since the first recorded step began
 } Figures;
 

@@ -9,7 +9,7 @@
 
 /* ---- names of C++ ---- */
 
-/* From the C++ library, if linked (its name in the Itanium ABI). */
+/* From the C++ library, if linked; the name is that of the Itanium ABI. */
 __attribute__((weak)) char *__cxa_demangle(const char *name, char *buffer, size_t *length, int *status);
 
 char *kernel_demangle(const char *name) {
@@ -62,7 +62,7 @@ void kernel_label(const char *name, char text[KERNEL_NAME_BYTES]) {
         snprintf(text, KERNEL_NAME_BYTES, "%s", name);
 }
 
-/* ---- what libraries code into a name ---- */
+/* ---- properties that libraries encode in a name ---- */
 
 typedef struct {
     const char *part, *meaning;
@@ -160,7 +160,7 @@ static void add_kind(const char *name, char text[KERNEL_NAME_BYTES]) {
     append(text, width);
 }
 
-/* The first "128x256", and the depth that follows as "_64x4" or "x64". */
+/* Adds the first "128x256", and the depth that follows as "_64x4" or "x64". */
 static void add_tile(const char *name, char text[KERNEL_NAME_BYTES]) {
     for (const char *at = name; *at; at++) {
         int m, n, k, used = 0;

@@ -48,7 +48,7 @@ static void print_head(const Bundle *b, FILE *file) {
     }
 }
 
-/* The time of a category in a phase; 0 if it has none. */
+/* The time of a category in a phase; 0 if it does not occur. */
 static double category_ns(const BundlePhase *phase, const char *category) {
     for (int64_t i = 0; i < phase->categories_count; i++)
         if (strcmp(phase->categories[i].category, category) == 0) return phase->categories[i].ns;
@@ -110,7 +110,7 @@ static void print_operations(const Bundle *b, const BundlePath *path, FILE *file
     }
 }
 
-/* Over all passes, per step. */
+/* Use of the kernel over all passes, per step. */
 static KernelUse use_of(const KernelRow *k) {
     KernelUse all = {0, 0};
     for (int pass = 0; pass < PASS_COUNT; pass++) {

@@ -40,7 +40,7 @@ static Status write_text(const JsonWriter *text, const char *folder, const Profi
     return page_write(text->text, (int64_t)text->length, html);
 }
 
-/* Uses PyTorch's names for operations, and sorts these tables as the options say. */
+/* Replaces the tables of operations by those with PyTorch's names, sorted as the options say. */
 static Status in_torch_words(Bundle *file, const ProfileOptions *options) {
     TRY(torch_tables(file, options->names & NAMES_FULL));
     const TableView order = {.sort = options->view.sort};

@@ -12,15 +12,15 @@ typedef struct {
 } ProfilePath;
 
 typedef struct {
-    ProfilePath paths[FORM_COUNT]; // of two, the naive one first
+    ProfilePath paths[FORM_COUNT]; // the naive path comes first
     int count;
-    const Difference *differences; // of the two paths' outputs; NULL: unknown
+    const Difference *differences; // differences of the two paths' outputs; NULL: unknown
     int difference_count;
 } Profile;
 
 /* How the profile is printed and written. All zero: everything, with default names. */
 typedef struct {
-    const char *suffix; // of the files' names: "_bs8_seq128"; NULL: none
+    const char *suffix; // suffix of the files' names: "_bs8_seq128"; NULL: none
     const char *trace;  // name of the trace file, "trace.json.gz"; NULL or "": from the model and its sizes
     bool questions;     // print the answers instead of the tables
     unsigned names;     // NAMES_FULL, OPERATORS_ALONE, THREADS_APART: for the tables

@@ -56,7 +56,8 @@ static double attention_inside(const OperationRow *r) {
     return ns;
 }
 
-/* For a decoding step in one operation, the longest: its primitives that belong to attention. */
+/* For a decoding step in one operation, the longest one: the time of its primitives that belong to
+ * attention. */
 static void softmax_decode(const ProfilePath *path, Pass pass, Answer *a) {
     const Figures *f = &path->figures;
     const OperationRow *longest = NULL;
@@ -188,7 +189,7 @@ static void other_kernels(const ProfilePath *path, Answer *a) {
                     100 * NON_TRIVIAL);
 }
 
-/* Over the forward and backward pass together. */
+/* The longest kernels of the forward and backward pass together. */
 static void longest_in_both(const ProfilePath *path, Answer *a) {
     const Figures *f = &path->figures;
     const KernelRow *best = NULL;

@@ -19,7 +19,7 @@ typedef struct {
 Answers questions_answer(const Profile *profile);
 void answers_free(Answers *answers);
 
-/* ---- for those that answer ---- */
+/* ---- for the functions that answer ---- */
 
 /* Adds a line, printf-style. */
 void answer_line(Answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));

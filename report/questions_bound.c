@@ -122,7 +122,7 @@ typedef struct {
     double waits, wait_ns; // host calls that wait for the device, per step
     double copies, copied; // synchronous copies, and copies of pageable memory, per step
     double pageable;
-    const OperationRow *slack; // the operation that exceeds its limit's time most
+    const OperationRow *slack; // the operation whose time exceeds its limit most
     double slack_ns, slack_share;
     const char *limits; // the source of the limits, "measured"; NULL: unknown
     bool cpu, graphs;   // graphs: steps are launched as graphs
@@ -157,7 +157,7 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         double reached = r->share_of_limit;
-        if (r->category == CATEGORY_COMMUNICATION) continue; // see the seventh question
+        if (r->category == CATEGORY_COMMUNICATION) continue; // communication is the seventh question
         weigh_row(r, limit_is_arithmetic(peaks, r->work, r->calls), e);
         e->least += reached * r->ns;
         if ((1 - reached) * r->ns <= e->slack_ns) continue;
@@ -195,7 +195,7 @@ static void weigh_events(const ProfilePath *path, Evidence *e) {
  * steps. */
 static double idle_share(const Figures *f) {
     const PhaseRow *reader = &f->phases[PHASE_READER];
-    double waited = reader->ns; // minus what ran on the device meanwhile
+    double waited = reader->ns; // minus the time in which the device worked meanwhile
     for (int c = 0; c < CATEGORY_COUNT; c++) waited -= reader->categories[c];
     return fmax(0, 1 - ratio(f->device_ns + fmax(0, waited), f->step_ns));
 }
@@ -224,7 +224,7 @@ static const char *remedy(const ProfilePath *path, const Evidence *e) {
     return "improving the operations whose share of the limit is lowest";
 }
 
-/* With two paths, the remedy for the naive one was run as the other. */
+/* With two paths, the suggested remedy has been measured: it is the other path. */
 static void tried(const Profile *profile, const ProfilePath *path, Answer *a) {
     if (profile->count < 2 || path != &profile->paths[0]) return;
     const double before = path->figures.step_ms, after = profile->paths[1].figures.step_ms;
@@ -277,7 +277,7 @@ void question_bound(const Profile *profile, const ProfilePath *path, Answer *a) 
         answer_line(a, "%s: the most to gain is in %s %s: %s at %.1f%% of its limit", path->label,
                     e.slack->call, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,
                     100 * e.slack_share);
-    if (path->trace->run.source == SOURCE_CUPTI) // otherwise calls are unknown
+    if (path->trace->run.source == SOURCE_CUPTI) // otherwise the number of calls is unknown
         answer_line(a,
                     "%s: the host waits for the device %.1f times a step (%s); %.1f synchronous copies, %.1f "
                     "of pageable memory, %s copied",

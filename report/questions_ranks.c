@@ -13,7 +13,7 @@ typedef struct {
     double exposed, hidden;
     double least, most; // computation of the fastest and the slowest rank
     int slowest;        // the rank that the others waited for most
-    double caused;      // how long a rank waited for it
+    double caused;      // how long the other ranks waited for it, mean
 } RankEvidence;
 
 /* How long the others waited for each rank: a collective begins when its last rank arrives. */
@@ -47,8 +47,8 @@ static RankEvidence weigh(const Trace *t, double steps) {
     return e;
 }
 
-/* With n ranks, (n - 1) / n of the bytes leave each: with one more the exposed part grows by n^2 / (n^2 - 1),
- * and the computation stays the same. */
+/* With n ranks, (n - 1) / n of the bytes leave each rank. With one more rank, the exposed part grows by n^2 /
+ * (n^2 - 1), and the computation stays the same. */
 static void one_more(const ProfilePath *path, const RankEvidence *e, Answer *a) {
     const double n = path->trace->run.ranks, step = 1e6 * path->figures.step_ms;
     const double longer = step + e->exposed * (n * n / (n * n - 1) - 1);

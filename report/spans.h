@@ -3,11 +3,11 @@
 
 #include "report/trace.h"
 
-/* From the first to the last device event below a host event; gaps between its kernels belong to the
+/* The time from the first to the last device event below a host event; gaps between its kernels belong to the
  * operation. */
 typedef struct {
     int64_t begin, end; // ns
-    int32_t stream;     // of the first device event; -1: nothing below it ran on a device
+    int32_t stream;     // stream of the first device event; -1: no event below ran on a device
 } Span;
 
 /* A span for each event of `trace`, filled for operations; free with memory_free. */
@@ -30,5 +30,5 @@ typedef struct {
     int64_t begin, end;
 } Interval;
 
-/* The total length of the union of the intervals, which this sorts: overlaps count once. */
+/* The total length of the union of the intervals, in which overlaps count once. Sorts the intervals. */
 int64_t intervals_union(Interval *intervals, int64_t count);

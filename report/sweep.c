@@ -71,7 +71,7 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path,
     const BundleStep *step = &path->step;
     char audit[64];
     int64_t passed = 0;
-    double flops = 0, idle = 1 - ratio(step->device, step->traced); // both with tracing on
+    double flops = 0, idle = 1 - ratio(step->device, step->traced); // both are measured with tracing on
     const char *length = seq != bundle->run.seq ? "side" : "seq";
     for (int64_t i = 0; i < path->audit_count; i++) passed += path->audit[i].passed;
     for (int64_t i = 0; i < path->rows_count; i++) flops += path->rows[i].work.needed;

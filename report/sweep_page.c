@@ -6,7 +6,7 @@
 
 INCLUDED(sweep_style, "style.css")
 
-enum { LEFT = 170, BAR = 460, WIDTH = 760, ROW = 22 }; // of a chart, in its own units
+enum { LEFT = 170, BAR = 460, WIDTH = 760, ROW = 22 }; // sizes of a chart, in its own units
 
 static const char head[] =
     "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -15,7 +15,7 @@ static const char head[] =
     "'unsafe-inline'\">\n"
     "<title>fusebox: sizes side by side</title>\n<style>\n";
 
-/* After the style of a profile's page. */
+/* Goes after the style of a profile's page. */
 static const char body[] = "rect { fill: var(--matrix); }\n</style>\n</head>\n<body>\n";
 
 static void put_html(const char *text, FILE *file) {
@@ -44,7 +44,7 @@ static void print_chart(const Table *t, int names, int column, FILE *file) {
         double number = t->cells[row * t->column_count + column].number;
         if (isfinite(number)) most = fmax(most, number);
     }
-    if (!(most > 0)) return; // unknown in every row
+    if (!(most > 0)) return; // the column is unknown in every row
     fprintf(file, "<h2>");
     put_html(t->columns[column].title, file);
     fprintf(file, "</h2>\n<section><svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH, (int)t->rows * ROW);

@@ -67,7 +67,7 @@ int table_column(const Table *table, const char *key) {
 
 /* A row and its sort key. */
 typedef struct {
-    const Cell *cell; // of the sort column
+    const Cell *cell; // the row's cell in the sort column
     int64_t row;
 } SortKey;
 

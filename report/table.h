@@ -36,12 +36,12 @@ typedef enum { UNIT_AUTO, UNIT_SECONDS, UNIT_MILLISECONDS, UNIT_MICROSECONDS, UN
 /* How a table is shown. */
 typedef struct {
     TimeUnit unit;
-    int64_t limit;    // rows of text at most; 0: all
+    int64_t limit;    // most rows of text; 0: all
     const char *sort; // key of a column; NULL or "": unsorted. Numbers descend, texts ascend
     bool full_names;  // in text, names are otherwise cut to about 55 bytes
-    int width;        // of text; the last columns that do not fit are named below. 0: any
-    bool split;       // or these are printed below, with the first column repeated; empty columns are left
-                      // out
+    int width;        // columns of text; the last table columns that do not fit are named below. 0: unlimited
+    bool split;       // such columns are printed below instead, with the first column repeated; empty columns
+                      // are left out
 } TableView;
 
 typedef struct {
@@ -63,8 +63,9 @@ void table_free(Table *table);
 
 /* Adds a row of empty cells, then fills it with table_set... by column. */
 void table_add_row(Table *table);
-void table_set_text(Table *table, int column, const char *text); // in the last row; copied
-void table_set(Table *table, int column, double number);         // in the last row
+void table_set_text(Table *table, int column, const char *text); // sets a cell of the last row; the text is
+                                                                 // copied
+void table_set(Table *table, int column, double number);         // sets a cell of the last row
 /* TABLE_SET(table, 2, a, b, c): columns 2, 3 and 4 of the last row. */
 void table_set_numbers(Table *table, int column, const double *numbers, size_t count);
 #define TABLE_SET(table, column, ...)                                                                        \

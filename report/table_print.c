@@ -31,7 +31,7 @@ static void format_time(double ns, TimeUnit unit, char text[CELL_TEXT_BYTES]) {
     }
 }
 
-/* With four digits, and without exponents. */
+/* Prints four digits without an exponent. */
 static void format_number(double number, char text[CELL_TEXT_BYTES]) {
     const double size = fabs(number);
     snprintf(text, CELL_TEXT_BYTES,
@@ -84,7 +84,7 @@ static void cell_text(const Table *table, const TableView *view, int64_t row, in
         return;
     }
     int kept = most - 3;
-    while (kept > 0 && ((unsigned char)name[kept] & 0xC0) == 0x80) kept--; // not inside a character
+    while (kept > 0 && ((unsigned char)name[kept] & 0xC0) == 0x80) kept--; // do not cut inside a character
     snprintf(text, NAME_BYTES, "%.*s...", kept, name);
 }
 
@@ -117,7 +117,7 @@ static int column_width(const Table *table, const TableView *view, int column) {
     return (int)width;
 }
 
-/* Whether the table is split, and no row has anything in the column. */
+/* Whether the column is left out: the table is split, and no row has a value in the column. */
 static bool is_left_out(const Table *table, const TableView *view, int column) {
     if (!view || !view->split || column == 0) return false;
     for (int64_t row = 0; row < table->rows; row++) {
@@ -158,7 +158,7 @@ static void print_line(const Part *part, FILE *file) {
     }
 }
 
-/* Wrapped at blanks; further lines are indented. */
+/* Wraps at blanks; further lines are indented. */
 static void print_note(const char *text, const TableView *view, FILE *file) {
     size_t room = view && view->width > 2 ? (size_t)view->width : SIZE_MAX;
     const char *indent = "";

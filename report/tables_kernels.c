@@ -26,7 +26,7 @@ static const char *shown_name(const KernelRow *k, unsigned names) {
 
 static void set_shape(Table *table, int column, const KernelShape *k) {
     char grid[64], block[64];
-    if (!k->grid[0]) return; // unknown
+    if (!k->grid[0]) return; // unknown launch parameters
     snprintf(grid, sizeof grid, "%dx%dx%d", k->grid[0], k->grid[1], k->grid[2]);
     snprintf(block, sizeof block, "%dx%dx%d", k->block[0], k->block[1], k->block[2]);
     table_set_text(table, column, grid);
@@ -187,7 +187,7 @@ Table table_copies(const Trace *t) {
         Copies *c = &sums[e->kind == TRACE_FILL ? (int)FILL : (int)e->copy.direction][e->copy.host];
         c->bytes += (double)e->copy.bytes;
         series_add(&c->device, (double)trace_length(e));
-        bool cpu = t->run.source == SOURCE_CLOCK; // on the CPU it is the call itself
+        bool cpu = t->run.source == SOURCE_CLOCK; // on the CPU a copy is the call itself
         if (cpu || e->launch >= 0)
             series_add(&c->host, (double)trace_length(cpu ? e : &t->events[e->launch]));
     }

@@ -15,14 +15,15 @@
 typedef struct {
     const char *name, *shapes; // owned by the trace of names
     double calls, self_cpu, cpu, self_device, device, self_memory, memory;
-    bool on_device; // the device's own row: the operators that launched it count its time too
+    bool on_device; // a row of the device itself: operators that launched its events count this time, too
 } OperationSum;
 
 typedef struct {
     Trace *names; // owns the rows' names
     OperationSum *rows;
     int64_t count, room;
-    double *taken, *taken_below; // (events) bytes allocated by it; including everything below it
+    double *taken, *taken_below; // (events) bytes allocated by the event; and by the event with everything
+                                 // below it
     bool torch, by_shape;        // by_shape: a row for each name and shapes
     bool kernels, full;          // PyTorch's rows of device events, with full names
 } Operations;
@@ -142,7 +143,7 @@ static const TableColumn ours[] = {{"name", "Name", CELL_TEXT},
                                    {"self_device_memory_bytes", "Self device memory", CELL_BYTES},
                                    {"calls", "Calls", CELL_COUNT}};
 
-/* PyTorch's column titles, and its order of the two columns of self device time. */
+/* PyTorch's column titles, and PyTorch's order of the two columns of self device time. */
 static const TableColumn theirs[] = {{"name", "Name", CELL_TEXT},
                                      {"self_cpu_share", "Self CPU %", CELL_SHARE},
                                      {"self_cpu_ns", "Self CPU", CELL_TIME},
@@ -160,7 +161,7 @@ static const TableColumn theirs[] = {{"name", "Name", CELL_TEXT},
                                      {"calls", "# of Calls", CELL_COUNT},
                                      {"shapes", "Input Shapes", CELL_TEXT}};
 
-/* The same without a GPU. */
+/* The same columns without a GPU. */
 static const TableColumn theirs_on_cpu[] = {{"name", "Name", CELL_TEXT},
                                             {"self_cpu_share", "Self CPU %", CELL_SHARE},
                                             {"self_cpu_ns", "Self CPU", CELL_TIME},
@@ -293,7 +294,7 @@ Table table_categories(const Figures *f) {
     for (int p = 0; p < PHASE_COUNT; p++)
         for (int c = 0; c < CATEGORY_COUNT; c++) {
             int part = p == PHASE_FORWARD ? FORWARD : p == PHASE_BACKWARD ? BACKWARD : OTHER;
-            double all = round((double)f->steps * f->phases[p].categories[c]); // whole nanoseconds
+            double all = round((double)f->steps * f->phases[p].categories[c]); // rounded to whole nanoseconds
             ns[c][part] += all;
             sums[part] += all;
         }

@@ -56,7 +56,7 @@ static void print_row(const Trace *t, const TimedRow *row, const TimedRow *above
     if (in >= 0) table_set_text(table, in, row->phase < PHASE_COUNT ? phase_name(row->phase) : "");
 }
 
-/* Longest first, each followed by the rows below it. */
+/* Prints the longest row first, each followed by the rows below it. */
 static void print_rows(const Trace *t, TimedRows *r, Table *table) {
     Stats *host = row_values_stats(&r->host, r->count), *device = row_values_stats(&r->device, r->count);
     const TimedRow **sorted = memory_array((size_t)r->count + 1, sizeof *sorted);
@@ -99,7 +99,8 @@ Table table_operators(const Trace *t, unsigned names) {
         char label[LABEL_BYTES], row_label[KERNEL_NAME_BYTES], kernel[KERNEL_NAME_BYTES];
         if (!trace_in_step(e) || !e->operation || (e->kind != TRACE_OPERATION && e->kind != TRACE_KERNEL))
             continue;
-        const int64_t operation = trace_above(t, i, TRACE_OPERATION); // of a kernel the one that launched it
+        const int64_t operation = trace_above(t, i, TRACE_OPERATION); // for a kernel, the operation that
+                                                                      // launched it
         operation_label(e, label);
         thread_label(label, operation < 0 ? 0 : t->events[operation].thread, names, row_label);
         int64_t row = row_of(&rows, row_label, -1, PHASE_COUNT);
@@ -116,12 +117,12 @@ Table table_operators(const Trace *t, unsigned names) {
     return table;
 }
 
-/* Fills in the user's ranges, or the program's. */
+/* Fills in either the user's ranges or the program's. */
 static void fill_ranges(const Trace *t, bool own, unsigned names, Table *table) {
     TimedRows rows = {.names = trace_open()};
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        const bool read = names & THREADS_APART && e->thread >= TRACE_READERS; // ahead, so in no step
+        const bool read = names & THREADS_APART && e->thread >= TRACE_READERS; // prefetched, so in no step
         char label[KERNEL_NAME_BYTES];
         if (e->kind > TRACE_SCOPE || !(trace_in_step(e) || read) || e->own != own) continue;
         thread_label(e->name, e->thread, names, label);

@@ -148,7 +148,7 @@ static void set_times(Table *table, int column, double *times, int64_t steps, do
     TABLE_SET(table, column, s.total, s.mean, s.most, s.least, share_of(s.total, whole));
 }
 
-/* The whole steps, of which the phases are parts. */
+/* Adds rows for the whole steps, whose parts are the phases. */
 static void add_steps(const Trace *t, double *times, Table *table) {
     int64_t count = 0;
     table_add_row(table);
@@ -228,7 +228,8 @@ static void add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t 
     table_set(table, 1, ratio(1e3 * all, sum_of(ms, count))); // all items over all time
 }
 
-/* Adds a note on the cost of tracing, unless it is within noise. `room` holds the steps of both passes. */
+/* Adds a note on the cost of tracing, unless the cost is within noise. `room` holds the steps of both
+ * passes. */
 static void note_overhead(const TraceRun *r, double *room, Table *table) {
     double *traced = room + r->step_count;
     memcpy(room, r->step_ms, (size_t)r->step_count * sizeof *room);
@@ -252,7 +253,7 @@ Table table_perf(const Trace *t) {
                                           {"most", "Maximum", CELL_NUMBER},
                                           {"least", "Minimum", CELL_NUMBER}};
     const TraceRun *r = &t->run;
-    bool own = r->step_count > 0; // steps with tracing off; else the recorded ones
+    bool own = r->step_count > 0; // steps with tracing off; if there are none, the recorded ones
     const double *ms = own ? r->step_ms : r->traced_ms;
     int64_t count = own ? r->step_count : r->traced_count;
     Table table = TABLE("perf", "Perf summary", columns);

@@ -10,7 +10,7 @@
 
 static const char ABOVE[] = "ERROR: above 100%";
 
-enum { LIMIT = 11, FLAG = 14 }; // columns
+enum { LIMIT = 11, FLAG = 14 }; // indices of columns
 
 /* Minimum ns of a row. */
 typedef struct {
@@ -125,7 +125,7 @@ static int64_t apply(const Trace *t, int64_t i, int64_t held[MEMORY_CLASS_COUNT]
     return sum;
 }
 
-/* The peak within each part of the first step. */
+/* Makes a table of the peak within each part of the first step. */
 Table table_timeline(const Trace *t) {
     static const TableColumn columns[] = {
         {"until_ns", "Until", CELL_TIME},       {"parameters", "Parameters", CELL_BYTES},

@@ -31,7 +31,7 @@ static uint32_t checksum(const uint8_t *bytes, size_t count) {
     return ~crc;
 }
 
-/* As TFRecord stores it: a plain CRC of data that contains CRCs would be weak. */
+/* TFRecord's masked CRC, because a plain CRC of data that contains CRCs would be weak. */
 static uint32_t masked(const uint8_t *bytes, size_t count) {
     uint32_t crc = checksum(bytes, count);
     return (crc >> 15 | crc << 17) + 0xA282EAD8;

@@ -10,13 +10,13 @@ enum { EVENTS_MOST = 20000, DEPTH_MOST = 12 };
 typedef struct {
     const Trace *trace;
     JsonWriter *writer;
-    int64_t step, origin; // of the step that is drawn
+    int64_t step, origin; // of the drawn step
     const char **names;   // (name_count) distinct
     int64_t name_count, written;
     Span *spans;
 } Timeline;
 
-/* The last recorded step, the one that is warmest. */
+/* The last recorded step, which is the warmest. */
 static int64_t last_step(const Trace *t, int64_t *origin) {
     int64_t step = -1;
     for (int64_t i = 0; i < t->count; i++)

@@ -4,5 +4,5 @@
 #include "base/json_writer.h"
 #include "report/trace.h"
 
-/* Writes an object of the bundle. */
+/* Writes the object "timeline" of a bundle. */
 void timeline_write(const Trace *trace, JsonWriter *writer);

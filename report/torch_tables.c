@@ -60,7 +60,7 @@ Status torch_tables(Bundle *bundle, bool full) {
 bool torch_tables_have_column(const char *key) {
     Trace *trace = trace_open();
     trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1});
-    trace->run.source = SOURCE_CUPTI; // of all columns
+    trace->run.source = SOURCE_CUPTI; // a source with all columns
     Table table = torch_table(trace, true, false);
     const bool found = table_column(&table, key) >= 0;
     table_free(&table);

@@ -12,7 +12,8 @@ CHECKED Status torch_tables(Bundle *bundle, bool full);
 /* Makes "operations" from a finished trace, or "operations_by_shape". */
 Table torch_table(const Trace *trace, bool by_shape, bool full);
 
-/* Makes "operations" with all columns also without a GPU, without rows for kernels, sorted by device time. */
+/* Makes "operations" with all columns, even without a GPU, and without rows for kernels, sorted by device
+ * time. */
 Table torch_table_whole(const Trace *trace);
 
 /* Whether one of the two tables has a column with this key. */

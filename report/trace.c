@@ -242,7 +242,7 @@ static Status check(const Trace *t, int64_t i) {
     return OK;
 }
 
-/* Copies and fills keep their category. */
+/* Inherits from the parent; copies and fills keep their category. */
 static void inherit(TraceEvent *e, const TraceEvent *from) {
     e->step = from->step;
     e->phase = from->phase;

@@ -63,15 +63,16 @@ typedef struct {
     const char *name;   // from trace_name(): a kernel's as the source reports it (demangled), others as
                         // written
     int64_t begin, end; // ns since the trace's origin
-    int32_t thread;     // of the host, 0-based; -1 for device events
-    int32_t stream;     // of the device, 0-based; -1 for host events
+    int32_t thread;     // thread of the host, 0-based; -1 for device events
+    int32_t stream;     // stream of the device, 0-based; -1 for host events
     /* Index of the enclosing event, which comes before this event in the list; -1: none. For a device event,
      * the innermost host event (except TRACE_RUNTIME) that was open at its launch. */
     int64_t parent;
     int64_t launch;   // device events: index of the TRACE_RUNTIME that launched it; -1 if unknown
     int64_t instance; // of operations and primitives: number of the call, which CUPTI's correlation carries
 
-    /* What it belongs to; device events inherit these from the parent. */
+    /* The step and the model's part that the event belongs to; device events inherit these from the
+     * parent. */
     int64_t step; // number of the step; -1 outside
     Phase phase;
     bool host;             // TRACE_SCOPE: the host executes in it, or launches a graph
@@ -82,27 +83,27 @@ typedef struct {
     Form form;
     const char *call; // the model's call: "attention.projection"
     Category category;
-    Arithmetic arithmetic;        // of primitives, and of their device events
-    Traffic traffic;              // of operations
+    Arithmetic arithmetic;        // for primitives and their device events
+    Traffic traffic;              // for operations
     const char *source;           // "kernels/norm/cuda_fused.cu:120", its implementation; NULL if unknown
     const char *torch;            // of primitives: PyTorch's operator, "aten::addmm"; NULL if there is none
-    bool torch_part;              // it is only a part of that operator's call
-    const char *shapes, *strides; // of its inputs, "[[4, 64, 64], [192, 64]]"; NULL if unknown
+    bool torch_part;              // the primitive is only a part of that operator's call
+    const char *shapes, *strides; // of the inputs, "[[4, 64, 64], [192, 64]]"; NULL if unknown
 
-    Work work;          // of operations: the minimum that the contract requires
-    KernelShape kernel; // of TRACE_KERNEL
-    int64_t launches;   // of TRACE_KERNEL: the number of kernels it represents; more than 1 only in
-                        // records_trace()
-    int64_t queued;     // of TRACE_KERNEL: when it entered the command buffer; ns, 0 if unknown
+    Work work;          // for operations: the minimum that the contract requires
+    KernelShape kernel; // for TRACE_KERNEL
+    int64_t launches;   // for TRACE_KERNEL: the number of kernels that the event represents; more than 1 only
+                        // in records_trace()
+    int64_t queued;     // for TRACE_KERNEL: when it entered the command buffer; ns, 0 if unknown
     int64_t submitted;  // when the command buffer was submitted to the device
-    CopyShape copy;     // of TRACE_COPY and TRACE_FILL
+    CopyShape copy;     // for TRACE_COPY and TRACE_FILL
 
     /* Computed by trace_finish. */
     int64_t self;         // host events: ns outside children of kind step, phase, scope, operation or
                           // primitive
-    int64_t device_self;  // ns of its device events; a device event's own length
+    int64_t device_self;  // ns of the event's device events; for a device event, its own length
     int64_t device_total; // the same including everything below it
-    int64_t device_count; // number of device events below it
+    int64_t device_count; // number of device events below the event
 } TraceEvent;
 
 typedef enum {
@@ -112,7 +113,7 @@ typedef enum {
     MEMORY_SAVED,
     MEMORY_SCRATCH,
     MEMORY_CACHE,     // keys and values of generation
-    MEMORY_WORKSPACE, // of libraries
+    MEMORY_WORKSPACE, // memory that libraries use
     MEMORY_CLASS_COUNT
 } MemoryClass;
 
@@ -121,7 +122,8 @@ typedef struct {
     int64_t at; // ns
     MemoryClass class_;
     int64_t bytes;
-    int64_t event; // the host event that fills what was allocated then, or else was open; -1
+    int64_t event; // the host event that fills the memory allocated at this time, or else the open event; -1:
+                   // none
 } TraceMemory;
 
 /* A tensor in memory when its class was at its peak. */
@@ -155,28 +157,30 @@ typedef struct {
 
 typedef struct {
     TraceSource source;
-    const char *source_note; // why no better source is used, or how it is used; "". "nsys holds CUPTI", ...
+    const char *source_note; // why no better source is used, or how the source is used: "nsys holds CUPTI";
+                             // or ""
     bool graphs;             // steps are launched as graphs
     bool apart;              // the device rested before each primitive: a step's length is meaningless
     const char *device, *library, *host;
     const char *command, *version, *date; // the command line, fusebox's version, and the report's date in UTC
-    const char *commit, *build;           // version.h
-    const char *driver, *device_clocks, *host_clocks; // right after the recorded steps (profile/clocks.h); ""
+    const char *commit, *build;           // see base/version.h
+    const char *driver, *device_clocks, *host_clocks; // read right after the recorded steps
+                                                      // (profile/clocks.h); ""
     char **settings; // (settings_count) all options that may change a figure: "dtype=auto"; a trace's own
     int64_t settings_count;
     int32_t device_count;
-    int64_t threads;                          // on the CPU
+    int64_t threads;                          // threads of the CPU
     Peaks measured, sheet;                    // limits; sheet is all 0 for an unknown device
     const char *model, *dtype, *program;      // "train" or "infer"
     const char *step;                         // what a step is: "decoding step"; "": a training step, or a
                                               // pass
     const char *unit;                         // unit of a step's work: "tokens", "images"
     bool bf16_fast;                           // bf16 products are faster on this machine than fp32 ones
-    int64_t batch, seq, accum;                // of a step; seq is the longest if lengths vary
-    int64_t layers, heads, width, parameters; // of the model
-    int64_t first_step, steps;                // recorded
+    int64_t batch, seq, accum;                // sizes of a step; seq is the longest length if lengths vary
+    int64_t layers, heads, width, parameters; // sizes of the model
+    int64_t first_step, steps;                // the recorded steps
     const char *window;                       // "skip 3, ready 2, record 5, segment 1 of 2"
-    const TraceValidation *validations;       // (validation_count) so far
+    const TraceValidation *validations;       // (validation_count) validations so far
     int64_t validation_count;
     /* Times of these steps with tracing off; ms, in order. Then with tracing on, for the overhead. */
     double *step_ms, *traced_ms;
@@ -186,19 +190,19 @@ typedef struct {
     /* In the untraced pass: this process's time on all processors over elapsed time, at most their number;
      * the load of all processors, and of the GPU, 0 to 1. -1: unknown. */
     double process_cpu, system_cpu, gpu_busy;
-    double cores_waited; // see cores.h; over the steps with tracing on and off
+    double cores_waited; // see base/cores.h; over the steps with tracing on and off
     int64_t launches;    // kernels launched in the window, counted independently of the records; -1: not
                          // counted
-    int64_t dropped;     // records
-    int64_t left_out;    // of a trace from a bundle: events of later steps that were not kept
+    int64_t dropped;     // dropped records
+    int64_t left_out;    // for a trace from a bundle: events of later steps that were not kept
     double counters[4];  // cycles, instructions, cache misses, branch misses of the recorded steps; -1:
                          // unknown
-    const char *counters_note; // why one is unknown; ""
+    const char *counters_note; // why a counter is unknown; ""
     int64_t rank, ranks;       // the trace's rank, and their number: 0 of 1
     const char *engine;        // the communication library: "NCCL 2.28.9"; "": one rank
     int64_t origin;            // ns of the host's clock at time 0 of the events
-    double clock_ahead;        // of another rank: ns subtracted to convert to rank 0's clock
-    double clock_within;       // the error bound of that
+    double clock_ahead;        // for a trace of another rank: ns subtracted to convert to rank 0's clock
+    double clock_within;       // the error bound of that conversion
 } TraceRun;
 
 typedef struct Trace {
@@ -207,7 +211,7 @@ typedef struct Trace {
     int64_t count;
     TraceMemory *memory; // in the order of `at`
     int64_t memory_count;
-    TraceTensor *tensors; // of all classes, largest first
+    TraceTensor *tensors; // tensors of all classes, largest first
     int64_t tensor_count;
     TraceFinding *findings;
     int64_t finding_count;
@@ -226,28 +230,28 @@ const char *trace_name(Trace *trace, const char *text);
 
 /* Names by number: the number of a name of this trace, -1 for NULL; and back, NULL if there is none. */
 int64_t trace_name_number(const Trace *trace, const char *name);
-int64_t trace_name_room(const Trace *trace); // an upper bound of the numbers
+int64_t trace_name_room(const Trace *trace); // an upper bound of the numbers of names
 const char *trace_name_numbered(const Trace *trace, int64_t number);
 
 /* An event with only a kind and a name: parent, launch, thread, stream, step, layer are -1. */
 TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name);
 
-int64_t trace_add(Trace *trace, const TraceEvent *event); // returns its index
+int64_t trace_add(Trace *trace, const TraceEvent *event); // returns the event's index
 void trace_add_memory(Trace *trace, TraceMemory memory);
 void trace_add_tensor(Trace *trace, TraceTensor tensor);
 void trace_add_finding(Trace *trace, const char *name, double found, double allowed, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 void trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
-                     const double *traced_ms, int64_t traced); // copies; reader_ms may be NULL
-/* The tokens of each of those steps, `steps` and `traced` values; copies. */
+                     const double *traced_ms, int64_t traced); // the values are copied; reader_ms may be NULL
+/* The tokens of each of those steps, `steps` and `traced` values, which are copied. */
 void trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens);
 
 /* Keeps copies of the texts. */
 void trace_set_settings(Trace *trace, char *const *settings, int64_t count);
 
-/* First, the limits for shares: the measured ones, else the data sheet's. Second, hard limits that nothing
- * can exceed: the data sheet's, because measured ones are below what the machine can do, else the measured
- * ones. Unknown if both are. */
+/* trace_limits: the limits for shares, measured or else from the data sheet. The second function: hard limits
+ * that nothing can exceed, from the data sheet, because measured limits are below what the machine can do, or
+ * else measured. Unknown if there are neither. */
 const Peaks *trace_limits(const TraceRun *run);
 const Peaks *trace_utmost(const TraceRun *run);
 

@@ -16,7 +16,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* An answer that waits for the one before it. */
+/* An answer that waits until all answers before it are written. */
 typedef struct {
     char *bytes;
     int64_t count;
@@ -28,7 +28,7 @@ struct Answers {
     char *path;       // FILE.part; NULL: standard output, or a pipe
     FILE *part;       // FILE.part, open
     FILE *unnamed;    // FILE.part as an unnamed file, if FILE is a pipe and answers are records
-    FileWriter *pipe; // FILE, if it is a pipe or a device: lines are written to it as they come
+    FileWriter *pipe; // FILE, if it is a pipe or a device: each line is written immediately
     Held *held;       // (total)
     int64_t kept;     // answers of earlier runs
     int64_t added;    // answers of this run
@@ -107,8 +107,7 @@ static Status open_part(Answers *a) {
     return OK;
 }
 
-/* Lines are written to a pipe as they come; records wait in an unnamed file, because a header precedes
- * them. */
+/* Lines go to a pipe immediately; records wait in an unnamed file, because a header precedes them. */
 static Status open_output(Answers *a) {
     const char *output = a->options.options->output;
     FileWriter *writer;
@@ -176,7 +175,7 @@ static Status write_one(Answers *a, Held *held) {
         bool written = fwrite(held->bytes, 1, count, a->part) == count && fflush(a->part) == 0;
         if (!written) status = fail_file("write", a->path);
     } else {
-        progress_hide(a->bar); // it may be on the same terminal
+        progress_hide(a->bar); // standard output may be on the terminal of the bar
         status = print_text(NULL, held->bytes, held->count);
     }
     memory_free(held->bytes);

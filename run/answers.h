@@ -2,8 +2,8 @@
  * in any order, with their number; each is written as soon as all before it have been written.
  *
  * Without --output=FILE the answers go to standard output. With it they go to FILE.part, whose first line
- * identifies the run, and FILE appears at once when the last answer is there. The same command continues a
- * FILE.part that an interrupted run has left. */
+ * identifies the run, and FILE appears, complete, when the last answer has been added. The same command
+ * continues a FILE.part that an interrupted run has left. */
 #pragma once
 
 #include "run/infer_options.h"
@@ -21,7 +21,7 @@ typedef struct {
     const OptionSet *set;
     uint64_t input; // a digest: a run on another input is not continued
     int64_t total;  // number of answers expected
-    int64_t record; // bytes of each; 0: lines of text
+    int64_t record; // bytes of each record; 0: lines of text
     void *context;  // for the callbacks below
     /* Receives each line that an earlier run has left; may be NULL. */
     void (*keep)(void *context, int64_t number, const char *line, int64_t length);
@@ -31,8 +31,8 @@ typedef struct {
 
 typedef struct Answers Answers;
 
-/* ERROR_USAGE if FILE.part is another run's, ERROR_FILE if another process is writing to it. From here on
- * signals are deferred: the caller ends after the current batch (run/signals.h). */
+/* ERROR_USAGE if FILE.part is another run's, ERROR_FILE if another process is writing to it. From now on
+ * signals are deferred: the caller must end after the current batch (run/signals.h). */
 CHECKED Status answers_open(const AnswersOptions *options, Answers **answers);
 void answers_close(Answers *answers); // accepts NULL
 CLOSER(answers_release, Answers, answers_close)
@@ -44,6 +44,5 @@ int64_t answers_kept(const Answers *answers);
  * terminal. */
 CHECKED Status answers_add(Answers *answers, int64_t number, const void *bytes, int64_t count);
 
-/* If all answers are there (*whole), writes FILE and removes FILE.part. Otherwise reports how many there
- * are. */
+/* If all answers exist (*whole), writes FILE and removes FILE.part. Otherwise reports how many exist. */
 CHECKED Status answers_finish(Answers *answers, bool *whole);

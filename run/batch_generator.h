@@ -1,7 +1,7 @@
 /* batch_generator: generates texts for several prompts at once. The rows advance in step: the length of the
  * shortest prompt is read at once, and then one token per row at a time: the prompt's next token if there is
- * one, else the sampled one. So there is no padding, and each row gets the tokens that it would get alone.
- * Prompts of similar length waste least. */
+ * one, else the sampled one. So there is no padding, and each row gets the same tokens as if it were
+ * generated alone. Prompts of similar length waste least. */
 #pragma once
 
 #include "data/token.h"
@@ -11,8 +11,8 @@
 typedef struct {
     TokenList text;   // the prompt, at least one token, followed by the sampled tokens; the caller frees it
     int64_t prompt;   // tokens of the prompt
-    Sampler *sampler; // of this row only
-    bool ended;       // by an end token, which is not kept
+    Sampler *sampler; // used by this row only
+    bool ended;       // ended by an end token, which is not in `text`
 } BatchRow;
 
 /* Whether a token ends a text. */

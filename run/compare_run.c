@@ -72,7 +72,7 @@ typedef struct {
     const Snapshot *snapshot;
     int64_t number;
     Batch ahead;      // the step's only micro-batch
-    double waited_ms; // for the other micro-batches
+    double waited_ms; // time spent waiting for the other micro-batches
 } Round;
 
 static Status fetch_round(void *source, int64_t index, Batch *batch) {
@@ -166,7 +166,8 @@ static Status blas_step(Trainer *t, const CompareOptions *o, const Snapshot *s, 
 
 static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c,
                          Turns turns[COMPARE_PATHS]) {
-    const bool libraries = strstr(c->library, "oneDNN"); // that naive and fused products may not share
+    const bool libraries = strstr(c->library, "oneDNN"); // oneDNN, which the naive and the fused products may
+                                                         // not share
     double blas_ms[COMPARE_ROUNDS];
     for (int64_t round = 0; round < COMPARE_ROUNDS; round++) {
         StepCost costs[COMPARE_PATHS], blas;
@@ -338,7 +339,7 @@ static Status report(const Comparison *c, const TraceList traces[FORM_COUNT], co
 Status compare_report(Trainer *t, const CompareOptions *o) {
     Comparison c = describe(t, o);
     TraceList traces[FORM_COUNT] = {0};
-    t->settles = true; // so that each round pays for exchanges that it would defer
+    t->settles = true; // so that each round also pays for the exchanges that a step would defer to the next
     Status status = run(t, o, &c, traces);
     if (!status) status = report(&c, traces, o);
     for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);

@@ -1,5 +1,5 @@
 /* compare_run: runs a trainer's paths alternately, on the same batches from the same state, and measures each
- * (--compare): naive, fused, and with --fused=1,fp8 that one, too. */
+ * (--compare): naive, fused, and with --fused=1,fp8 also that path. */
 #pragma once
 
 #include "run/profiling.h"
@@ -17,10 +17,10 @@ typedef struct {
     FetchBatch fetch; // must return the same micro-batches for the same index every time
     void *source;
     const ProfilingOptions *profiling; // with a window "": no profile
-    const char *suffix;                // of the profile's files
+    const char *suffix;                // suffix of the profile's files
     const char *folder;                // for compare.json; "": none
     Progress *progress;                // its total is 2 * COMPARE_ROUNDS
-    FILE *file;                        // the comparison is printed here; may be NULL
+    FILE *file;                        // where the comparison is printed; may be NULL
 } CompareOptions;
 
 /* Measures the memory of each path: replaces trainer_measure, before trainer_allocate. */

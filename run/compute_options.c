@@ -34,7 +34,7 @@ Status compute_options_check(const ComputeOptions *options) {
     uint32_t fuses;
     TRY(check_device(options->device));
     TRY(fuses_parse(options->fused, &fuses));
-    const uint32_t ordered = 1u << OP_LINEAR | 1u << OP_ATTENTION; // their fused forms keep the order
+    const uint32_t ordered = 1u << OP_LINEAR | 1u << OP_ATTENTION; // their fused forms keep the order of sums
     if (fuses & FUSE_INVARIANT && (fuses & ordered) != ordered)
         return fail(ERROR_USAGE, "--fused=invariant needs linear and attention fused: --fused=1,invariant");
     bool cpu = strcmp(options->device, "cpu") == 0, cuda = begins(options->device, "cuda");

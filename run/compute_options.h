@@ -13,7 +13,7 @@ typedef struct {
     const char *fused; // for fuses_parse
     bool graphs;       // launch repeated work as one CUDA graph if all of it runs fused
     bool peaks;        // measure the machine's limits first
-    int64_t threads;   // on the CPU; 0: one per core
+    int64_t threads;   // CPU threads; 0: one per core
 } ComputeOptions;
 
 /* Help for --fused: its values, and the names of the operations. */
@@ -36,8 +36,8 @@ CHECKED Status compute_options_check_compare(const ComputeOptions *options);
 CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend backend, bool bf16_fast,
                                      Dtype *dtype, bool *tf32);
 
-/* The machine's limits: the cached ones, if any; without cached ones, or with --peaks, they are measured now;
- * with --peaks=0 never. Call before the arenas are allocated. */
+/* The machine's limits from the cache. If there are none, or with --peaks, they are measured now; with
+ * --peaks=0 never. Call before the arenas are allocated. */
 CHECKED Status compute_options_peaks(const ComputeOptions *options, const OptionSet *set, Ctx *ctx,
                                      Peaks *peaks);
 

@@ -15,7 +15,7 @@ typedef struct {
 } FeedOptions;
 
 enum { FEED_SAMPLE = 256 }; // tokens, or other values, of a sample
-enum { BATCHES_HELD = 32 }; // of tokens
+enum { BATCHES_HELD = 32 }; // batches of tokens that are uploaded at once
 
 /* A task's source of batches. Members are required unless they mention NULL. */
 typedef struct {

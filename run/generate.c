@@ -112,8 +112,8 @@ typedef struct {
     SampleRule rule;
 } Step;
 
-/* A step from the token that the last step has sampled to the next. It can be captured, so the position
- * advances on the device. On the host it stays that of the window's last step, the longest. */
+/* A step from the last sampled token to the next. It can be captured, so the device advances the position. On
+ * the host the position stays at the window's last step, the longest. */
 static Status step_work(Ctx *ctx, void *program) {
     const Step *step = program;
     Generator *g = step->generator;

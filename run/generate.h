@@ -15,8 +15,9 @@ typedef struct {
     bool cached;         // use the cache
     int64_t window;      // tokens kept at once; the model's context, unless set to less before generator_take
     int64_t source;      // longest source of an encoder-decoder, in tokens; it requires the cache. 0: none
-    Cache cache;         // its length: tokens of the window that have been read; always 0 without `cached`
-    Tensor cache_memory; // all of cache.memory, which uses as many rows as the source has tokens
+    Cache cache;         // keys and values; its length is the number of tokens of the window that have been
+                         // read, always 0 without `cached`
+    Tensor cache_memory; // all of cache.memory; a source uses as many rows as it has tokens
     Tensor source_tokens; // (1, source) i32, device memory
     Tensor tokens;        // (1, window) i32, device memory; cached: (1, PREFILL) at most
     Tensor logits;        // (1, padded vocab) fp32
@@ -27,11 +28,11 @@ typedef struct {
 
     /* For sampling on the device. A token's position is that of the previous token in the window. */
     Device *device;
-    Tensor position;  // (1) i32: of the token that is sampled next
+    Tensor position;  // (1) i32: position of the token that is sampled next
     Tensor uniforms;  // (window) fp64: the random number of each position
     double *numbers;  // (context) host memory: the same
     int32_t *sampled; // (context) pinned host memory: the sampled tokens
-    Event *drawn[2];  // of the last even and the last odd position
+    Event *drawn[2];  // the sampling at the last even and at the last odd position
     int64_t launched; // positions whose tokens are sampled or in progress
     Replay step;
 } Generator;

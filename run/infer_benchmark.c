@@ -10,7 +10,7 @@
 #include <string.h>
 
 void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed) {
-    enum { STREAM = 0x746F6B73 }; // a random stream of its own
+    enum { STREAM = 0x746F6B73 }; // a separate random stream
     for (int64_t i = 0; i < count; i++)
         tokens[i] = (int32_t)random_below(seed, STREAM, (uint64_t)i, (uint64_t)vocab);
 }
@@ -128,7 +128,7 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
     }
 }
 
-/* Writes an operation, or with `inside` a primitive of it. */
+/* Writes an operation or, with `inside`, one of its primitives. */
 static void write_row(JsonWriter *w, const BenchmarkResult *p, const OperationRow *r,
                       const InsideRow *inside) {
     const Difference *d =

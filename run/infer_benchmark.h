@@ -7,10 +7,10 @@
 
 /* One size in one form. The time of the pass and those of the operations are measured separately. */
 typedef struct {
-    const char *label; // of infer_compare "naive" or "fused"; else ""
+    const char *label; // "naive" or "fused" in infer_compare, else ""
     int64_t batch, seq, repeats;
-    Stats ms;            // of the whole pass, including logits, until the device is done
-    double cores_waited; // see cores.h
+    Stats ms;            // time of the whole pass, including logits, until the device is done
+    double cores_waited; // see base/cores.h
     Work work;
     TimedOperations operations;
     /* For "fused": the ratio of naive to fused time, and the differences between their outputs. */
@@ -21,7 +21,7 @@ typedef struct {
 
 typedef struct {
     Peaks peaks;
-    const char *unit; // of rates: "tok/s"
+    const char *unit; // unit of rates: "tok/s"
     BenchmarkResult *profiles;
     int64_t count, room;
 } Benchmark;

@@ -7,8 +7,8 @@ typedef struct {
     Inference *in;
     const Session *session;
     const BenchmarkSize *size;
-    Recorder *recorders[FORM_COUNT]; // of operations; NULL: whole passes are timed
-    double *ms[FORM_COUNT];          // (repeats) of whole passes
+    Recorder *recorders[FORM_COUNT]; // recorders of operations; NULL: whole passes are timed
+    double *ms[FORM_COUNT];          // (repeats) times of whole passes
     Work work[FORM_COUNT];
 } Turns;
 
@@ -68,7 +68,7 @@ static Status measure(Turns *t, int64_t warmup, int64_t repeats, const Peaks *pe
                                        &fused->difference_count);
 }
 
-/* The memory of the largest pass is not that of other passes. */
+/* The planned memory is that of the largest pass, so it is not printed for others. */
 static void print(const Turns *t, const BenchmarkResult *results, const Peaks *peaks, FILE *file) {
     const Inference *in = t->in;
     const BenchmarkResult *fused = &results[FORM_FUSED];

@@ -114,7 +114,7 @@ Status infer_options_check_outputs(const OptionSet *set) {
     return OK;
 }
 
-/* --seed=random: one that is short enough to be typed. */
+/* --seed=random: draws a seed that is short enough to be typed. */
 static Status draw_seed(InferOptions *o) {
     uint32_t seed;
     if (o->seed >= 0) return OK;

@@ -93,11 +93,11 @@ static Status rehearse(Ctx *ctx, void *program) {
 enum { TOKENS = 256, PICTURES = 4 };
 
 typedef struct {
-    const Parameters *from; // of the running pass
-    float **sums;           // (count) squares, by column
+    const Parameters *from; // parameters of the running pass
+    float **sums;           // (count) sums of squares, by column
 } Squares;
 
-/* The parameter of which `weight` is rows, or -1. */
+/* The parameter whose rows `weight` views, or -1. */
 static int find_parameter(const Parameters *p, Tensor weight) {
     for (int i = 0; i < p->count; i++) {
         const Tensor whole = p->info[i].parameter->weight;

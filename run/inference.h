@@ -17,20 +17,20 @@ typedef struct {
     Transformer model;
     Generator generator;
     InferenceUse use;
-    Dtype logits_dtype;       // for INFERENCE_LOGITS: the computation's, or F32
-    int64_t batch, seq;       // of the largest pass; not for INFERENCE_GENERATE
+    Dtype logits_dtype;       // for INFERENCE_LOGITS: the dtype of the computation, or F32
+    int64_t batch, seq;       // sizes of the largest pass; not for INFERENCE_GENERATE
     Tensor tokens, targets;   // (batch, seq) i32, device memory
     Tensor pictures;          // (batch, height, width, channels) u8, instead of tokens; then seq is 1
-    int64_t input_bytes;      // of the largest input
+    int64_t input_bytes;      // bytes of the largest input
     bool mapped;              // for pictures: model.map receives the class token's attention
-    Tensor logits;            // (batch, seq, padded vocab) of the last inference_logits
-    size_t bytes[FORM_COUNT]; // of memory, by form; naive: 0 unless inference_start compares
-    Work work;                // of the last pass
+    Tensor logits;            // (batch, seq, padded vocab) result of the last inference_logits
+    size_t bytes[FORM_COUNT]; // bytes of memory by form; naive: 0 unless inference_start compares
+    Work work;                // work of the last pass
     Replay replay;            // the pass as a graph
 } Inference;
 
-/* `cached` is for generation with a KV cache. Then set use, batch, seq, ... and call inference_start. Close
- * it also after an error. The model must not move. */
+/* `cached` is for generation with a KV cache. After opening, set use, batch, seq, ... and call
+ * inference_start. Close the inference also after an error. The model must not move. */
 CHECKED Status inference_open(Inference *inference, const Session *session, bool cached);
 void inference_close(Inference *inference);
 

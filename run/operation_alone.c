@@ -32,7 +32,7 @@ typedef struct {
     ExampleCall sizes;
     Operation operation;
     Pass pass;
-    uint32_t fuses; // of the fused form
+    uint32_t fuses; // fuses of the fused form
     Form first;     // FORM_NAIVE if both are measured
     int64_t rounds, warmup;
     Peaks peaks;
@@ -160,7 +160,7 @@ static Status measure(Alone *a, bool primitives, TimedOperations times[FORM_COUN
     return status;
 }
 
-/* Both forms get the same values. A composed operation has no outputs of its own. */
+/* Both forms get the same values. A composed operation declares no outputs. */
 static Status find_difference(Alone *a) {
     Difference *differences = NULL;
     int count = 0;
@@ -179,10 +179,10 @@ static Status find_difference(Alone *a) {
 
 /* Everything that ran in the pass: one row, or the rows of the operations it is composed of. */
 typedef struct {
-    double *ms; // (rounds)
+    double *ms; // (rounds) times
     double calls, launches;
     Work work;
-    MedianInterval middle; // of `ms`
+    MedianInterval middle; // median of `ms`
 } FormTimes;
 
 static FormTimes times_of(const Alone *a, int form) {

@@ -11,7 +11,7 @@ typedef struct {
     TrainOptions *options;
     const OptionSet *set;
     bool first;    // this is rank 0
-    int lock;      // on the folder; 0: none
+    int lock;      // lock on the folder; 0: none
     int64_t begun; // the step that the run was resumed from
     int64_t saved; // the last step that was saved, or attempted
     bool removed;  // the folder was removed meanwhile, and created again

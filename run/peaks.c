@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { COPIES = 4, COPIED = 512 << 20, CACHE_LIMIT = 1 << 20, PATTERN = 1 << 20, KEY_BYTES = 400 };
-enum { STREAMED = 64 << 20, MEMORY_LEAST = 128 << 20 }; // bytes: of a run, and of a stream through memory
+enum { STREAMED = 64 << 20, MEMORY_LEAST = 128 << 20 }; // bytes of a run, and of a stream through memory
 
 /* A rate is accepted once its three fastest runs are within 2% of each other. */
 enum { WARMUP = 2, ALIKE = 3, LINK_RUNS = 12 };
@@ -118,7 +118,7 @@ typedef struct {
     Event *start, *end;
     double fastest[ALIKE]; // seconds, ascending; 0: none yet
     int64_t runs;
-    double seconds; // of all runs
+    double seconds; // total time of all runs
 } Timer;
 
 static Status timer_run(Timer *t, Status (*run)(const Load *), const Load *load) {
@@ -153,7 +153,8 @@ static bool timer_repeats(const Timer *t) {
     return t->fastest[ALIKE - 1] > 0 && t->fastest[ALIKE - 1] <= (1 + ALIKE_WITHIN) * t->fastest[0];
 }
 
-/* The time of the fastest of `runs` runs, or with 0 of as many as it takes to agree; 0 if they do not. */
+/* The time of the fastest of `runs` runs. 0 runs: repeats until the fastest runs agree; the time is 0 if they
+ * never do. */
 static Status time_runs(Device *device, Status (*run)(const Load *), const Load *load, int64_t runs,
                         double *seconds) {
     CLOSED_BY(timer_close) Timer t = {.device = device};
@@ -255,7 +256,7 @@ static void memory_give_back(Memory *memory) {
     if (memory->bytes) memory->device->release(memory->device, memory->bytes);
 }
 
-/* In memory of this size: a product and, unless `copied` is 0, copies. */
+/* Measures in memory of this size: a product and, unless `copied` is 0, copies. */
 static Status measure_in(Ctx *ctx, int64_t n, size_t copied, size_t bytes, Peaks *peaks) {
     CLOSED_BY(memory_give_back) Memory memory = {.device = ctx->device};
     TRY(ctx->device->allocate(ctx->device, bytes, &memory.bytes));
@@ -281,7 +282,7 @@ static Status take_zeros(Memory *memory, size_t bytes) {
     return memory->device->fill(memory->device, memory->bytes, 0, bytes);
 }
 
-/* The better bus bandwidth of a sum and a gathering. */
+/* The higher of the bus bandwidths of a sum and of a gathering. */
 static Status measure_link(Comm *comm, double *link) {
     const size_t bytes = (size_t)(comm->device->backend == BACKEND_CUDA ? 256 : 16) << 20;
     const int64_t count = comm_padded(comm->size, (int64_t)(bytes / sizeof(float)));
@@ -334,7 +335,8 @@ static void find(const Ctx *ctx, const json_t *cache, char key[KEY_BYTES], Peaks
     Status status = fields_check(found, peaks_fields, "");
     if (!status) fields_read(found, peaks_fields, peaks);
     status_free(status);
-    bool old = ctx->device->stream && peaks->read == 0; // from a version that timed copies of one thread
+    bool old = ctx->device->stream && peaks->read == 0; // the file may come from a version that timed copies
+                                                        // of one thread
     if (!peaks_known(peaks) || old) *peaks = (Peaks){0};
     peaks->dense = datasheet_peaks(ctx->device->name, ctx->dtype, ctx->tf32).flops;
 }

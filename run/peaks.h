@@ -13,10 +13,10 @@
  * unknown. */
 Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32);
 
-/* Takes a second or two, and up to two more for a rate that is not repeatable: then the peaks are the cached
- * ones, or unknown, and a note says why. Call before the arenas are allocated: it temporarily needs up to 1.5
- * GiB on a GPU, and four times the last-level cache on a CPU. A file that cannot be read or written is not an
- * error. */
+/* Takes a second or two, and up to two more for a rate that is not repeatable: then the peaks come from the
+ * cache or are unknown, and a note says why. Call before the arenas are allocated: it temporarily needs up to
+ * 1.5 GiB on a GPU, and four times the last-level cache on a CPU. A file that cannot be read or written is
+ * not an error. */
 CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 
 /* The best rates seen earlier; false, and unknown peaks, if there are none. Nothing is measured. */

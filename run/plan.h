@@ -10,7 +10,7 @@
 void ctx_open(Ctx *ctx, Device *device);
 void ctx_close(Ctx *ctx);
 
-/* Takes everything that the program will ever take, once; called with ctx->measuring set. */
+/* Takes all memory that the program will ever take, once; called with ctx->measuring set. */
 typedef Status (*Rehearsal)(Ctx *ctx, void *program);
 
 /* Runs the rehearsal and records each arena's peak and its tensors. May be called again for another form:

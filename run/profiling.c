@@ -36,24 +36,24 @@ struct Profiling {
     Window window;
     Collector *collector;
     bool graphs;     // the Ctx's setting
-    int64_t steps;   // so far
-    int64_t number;  // of the current step, as the window counts
+    int64_t steps;   // number of steps so far
+    int64_t number;  // number of the current step, as the window counts
     int64_t offset;  // the run's step numbers minus the window's
-    StepUse use;     // of the current step
-    int64_t segment; // the current one; -1: none yet
+    StepUse use;     // use of the current step
+    int64_t segment; // the current segment; -1: none yet
     bool recording;  // the collector is between begin and end
     Trace *trace;    // recorded, and waiting for its step times
     TraceList *kept; // traces go here instead of being reported; may be NULL
     Trace *reported; // the last reported trace, or NULL; its files' suffix, and the number of validations it
                      // shows
     char reported_suffix[96];
-    int64_t reported_step; // as `steps` counts
+    int64_t reported_step; // value of `steps` at that report
     TraceValidation *validations;
     int64_t validation_count, validation_room;
-    Comm *comm;     // between the ranks whose traces are gathered, or NULL
+    Comm *comm;     // communicator of the ranks whose traces are gathered, or NULL
     Loader *loader; // the prefetching loader, or NULL
     StepTimes traced, timed;
-    ProcessorTimes opened, start; // start: of the timed pass
+    ProcessorTimes opened, start; // start: when the timed pass began
     CoreTimes cores;              // at the time of the last report
     char window_text[128];
 };

@@ -53,14 +53,14 @@ void profiling_set_seq(Profiling *profiling, int64_t seq);
  * report nothing. `comm` may be NULL. */
 void profiling_share(Profiling *profiling, Comm *comm);
 
-/* Prefetched batches at the end of a window become part of the trace. */
+/* Adds the prefetched batches at the end of a window to the trace. */
 void profiling_read_ahead(Profiling *profiling, Loader *loader);
 
 /* From now on traces go to `list` instead of being reported: for profiling_report_lists. */
 void profiling_keep(Profiling *profiling, TraceList *list);
 
-/* Adds a validation result: reports include all earlier ones, and the files at the end of the run include
- * all. */
+/* Adds a validation result. Each report includes the results so far, and the files at the end of the run
+ * include all. */
 void profiling_validated(Profiling *profiling, TraceValidation validation);
 
 /* Nothing more will be recorded or timed. */

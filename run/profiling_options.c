@@ -97,7 +97,7 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
         TRY(option_needs(set, others[i], *o->window, "--profile"));
     TRY(option_needs(set, "profile-trace", *o->out, "--profile-out"));
     TRY(options_exclude(set, "timer-only", "skip-benchmark"));
-    TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so nothing can be written
+    TRY(options_exclude(set, "timer-only", "profile-out")); // without a trace there is nothing to write
     TRY(options_exclude(set, "timer-only", "profile-graphs"));
     TRY(options_exclude(set, "timer-only", "profile-latency"));
     TRY(options_exclude(set, "timer-only", "profile-apart"));

@@ -8,7 +8,7 @@
 typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
 
 typedef struct {
-    const OptionSet *set; // the program's, which a profile records; set by profiling_options_resolve
+    const OptionSet *set; // the program's options, which a profile records; set by profiling_options_resolve
     const char *window;   // for window_parse; "": no profile
     const char *out;      // folder for the report's files; "": none
     const char *trace;    // name of the trace file; "": from the model and its sizes

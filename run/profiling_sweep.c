@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-/* Takes ownership of `status`. Returns OK if it was a lack of memory, after printing that. */
+/* Takes ownership of `status`. If it is a lack of memory, prints it and returns OK. */
 static Status pass_over(Status status, const char *size, FILE *file) {
     if (status_code(status) != ERROR_MEMORY) return status;
     fprintf(file, "%s is skipped: %s\n", size, status_message(status));
@@ -22,7 +22,7 @@ typedef struct {
     bool announce; // announce which size is run
     bool sides;
     Table table;
-    int64_t left, done; // sizes to come, including this one; sizes in the table
+    int64_t left, done; // sizes still to run, including this one; sizes in the table
 } Sweep;
 
 static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {

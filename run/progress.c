@@ -18,7 +18,7 @@ struct Progress {
     bool terminal, quiet;
     bool drawn; // the bar is in the last line, without a newline
     int64_t done, total;
-    double seconds[LATEST]; // of the latest steps, a ring buffer
+    double seconds[LATEST]; // times of the latest steps, a ring buffer
     int64_t timed;          // number of timed steps
     double next_drawing;    // earliest time of the next drawing
 };
@@ -119,7 +119,7 @@ void progress_line(Progress *p, const char *format, ...) {
     char *line = length < 0 ? NULL : memory_allocate((size_t)length + 1);
     if (line) {
         vsnprintf(line, (size_t)length + 1, format, again);
-        if (isatty(fileno(p->lines))) utf8_tame(line, length, true); // samples, names of folders
+        if (isatty(fileno(p->lines))) utf8_tame(line, length, true); // samples and folder names are untrusted
         fprintf(p->lines, "%s%s", line, length && line[length - 1] == '\n' ? "" : "\n");
         fflush(p->lines);
     }

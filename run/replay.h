@@ -14,12 +14,12 @@ typedef struct {
     bool scaled;                // casts are given scales
     size_t saved, scratch;      // bytes in use in the arenas, so that the work's tensors get the same
                                 // addresses again
-    double terms[REPLAY_TERMS]; // the caller's: sizes, factors
+    double terms[REPLAY_TERMS]; // terms of the caller: sizes, factors
 } ReplayKey;
 
 typedef struct {
     ReplayKey key;
-    int runs; // with this key so far, up to the capture
+    int runs; // runs with this key so far, up to the capture
     Graph *graph;
     RecordedGraph *recorded; // the graph's description for a profile; NULL: captured without one
 } Replay;

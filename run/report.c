@@ -54,7 +54,7 @@ static const char *form_remark(const Ctx *ctx, Operation operation) {
     return ctx->fuses >> operation & 1 ? " (naive: no fused form here)" : " (naive)";
 }
 
-enum { FACT = 21 }; // the column in which facts of the configuration begin
+enum { FACT = 21 }; // the column in which values of the configuration begin
 
 static void print_forms(const Trainer *t) {
     char text[2048] = "";
@@ -282,7 +282,7 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     /* The first half is warm-up: caches, clocks, plans. */
     int64_t early = r->figures[STEP_MS].count / 2, late = r->figures[STEP_MS].count - early;
     double *ms = r->figures[STEP_MS].values + early, middles[STEP_FIGURES];
-    for (int i = 0; i < STEP_FIGURES && late; i++) // sorts the late half
+    for (int i = 0; i < STEP_FIGURES && late; i++) // median sorts the late half
         middles[i] = median(r->figures[i].values + early, late);
     double waited = r->cores_waited = cores_waited(r->cores);
     const Mfu mfu = mfu_at(r, late ? middles[STEP_FLOPS_PER_S] : 0);

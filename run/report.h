@@ -19,13 +19,13 @@ typedef struct {
     TensorBoard *board; // may be NULL
     Peaks peaks;
     bool pictures;                // the model reads pictures instead of tokens
-    int64_t steps;                // of the whole run
-    Series figures[STEP_FIGURES]; // of this process's last steps, in order
+    int64_t steps;                // steps of the whole run
+    Series figures[STEP_FIGURES]; // figures of this process's last steps, in order
     double next_line;             // when the next step's line is due: seconds of device_clock
     int64_t passed[2];            // number of skipped items reported, of training and validation
-    double waited_ms;             // for data, in total
-    CoreTimes cores;              // when the steps began
-    double cores_waited;          // since then, when a line was last due
+    double waited_ms;             // total time spent waiting for data
+    CoreTimes cores;              // core times when the steps began
+    double cores_waited;          // share of time waited for cores since then, when a line was last due
     double planned;               // bytes of the memory plan
 } Report;
 

@@ -31,7 +31,7 @@ CHECKED Status sampler_next(Sampler *sampler, const float *logits, int64_t index
 
 /* Applies the repeat_penalty to logits (vocab), once for each distinct token of `tokens`. */
 void sampler_penalize(Sampler *sampler, const int32_t *tokens, int64_t count, float *logits);
-bool sampler_penalizes(const Sampler *sampler); // whether there is a penalty
+bool sampler_penalizes(const Sampler *sampler); // whether the options penalize repetition
 
 /* The parameters for sampling the same tokens on a device: the rule, and the uniform number of each
  * `index`. */

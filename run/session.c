@@ -106,7 +106,7 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
                 model);
 }
 
-/* Pictures of another size, or of a new head: they are scaled without cropping. */
+/* For pictures of another size, or a new head: pictures are scaled without cropping. */
 static void scale_pictures(Config *c) {
     ImageProcessor *p = &c->processor;
     if (p->height != c->image) p->height = p->width = p->scaled_height = p->scaled_width = c->image;
@@ -188,7 +188,7 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
     return s->folder ? OK : rename_changed(model, &s->config);
 }
 
-/* Reads a folder's class names; a new head gets those of the data, from whoever has opened the data. */
+/* Reads a folder's class names. A new head gets the data's class names when the data is opened. */
 static Status open_labels(Session *s) {
     Config *c = &s->config;
     c->labels = &s->labels;
@@ -247,7 +247,7 @@ static Status open_parts(Session *s, const char *model, const ConfigSizes *sizes
     TRY(find_bf16_fast(s));
     TRY(compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32));
     const int cores = omp_get_num_procs();
-    if (compute->threads > cores) // after what may be refused, so that a refusal is one line
+    if (compute->threads > cores) // after all checks, so that an error is not preceded by this warning
         fprintf(stderr, "--threads=%lld: this process has %d core%s, so threads will wait for each other\n",
                 (long long)compute->threads, cores, cores == 1 ? "" : "s");
     return OK;
@@ -298,8 +298,8 @@ Status session_scale(Session *s, int64_t side) {
 }
 
 typedef struct {
-    Progress *bar; // of millions of elements
-    double time;   // of the latest
+    Progress *bar; // counts millions of elements
+    double time;   // when the bar was last updated
     int64_t done;
 } Loading;
 

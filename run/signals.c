@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* The only variable that a signal handler may write. */
-static volatile sig_atomic_t caught; // its number
+static volatile sig_atomic_t caught; // number of the caught signal
 
 static void catch_as(int number, void (*handler)(int), int flags) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = flags};

@@ -284,7 +284,7 @@ static Status minimum_followed(const char *path, bool *followed) {
     return OK;
 }
 
-/* Options that the command line omits are those of the first run, from its options file `path`. */
+/* Options that the command line omits get the values of the first run, from its options file `path`. */
 static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
     PathKind kind;
     TRY(path_kind(path, &kind));
@@ -293,7 +293,7 @@ static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
     unresolve(set, options);
     TRY(options_read_travelling(set, path));
     if (rate && !minimum) TRY(minimum_followed(path, &followed));
-    /* The first run's schedule may have had a minimum, and this one not. */
+    /* The first run's schedule may have had a minimum and this run's none. */
     if (!minimum && (followed || !has_minimum(options))) options->min_lr = FROM_OTHERS;
     resolve(set, options);
     return check_options(options, set);
@@ -365,7 +365,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, c
             return kind == PATH_ABSENT
                        ? fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume)
                        : fail(ERROR_FILE, "--resume: %s is a file, not a checkpoint folder", resume);
-        TRY(checkpoint_latest(resume, &latest)); /* whether it is a run's folder */
+        TRY(checkpoint_latest(resume, &latest)); /* is it a run's folder? */
         if (latest)
             TRY(newest(options, resume, first, folder));
         else

@@ -20,15 +20,15 @@ typedef struct {
     const char *tokenizer;       // "bytes" or a folder; "": the model's default
     int64_t train_tokenizer;     // size of a tokenizer to train instead of a model; 0: none
     int64_t workers;             // threads that load data
-    int64_t reader_delay;        // us
+    int64_t reader_delay;        // microseconds
     ComputeOptions compute;
-    Recompute recompute; // in the backward pass, or RECOMPUTE_AUTO
-    int64_t batch, seq;  // of a micro-batch: rows, tokens per row (0: the context)
+    Recompute recompute; // recomputation in the backward pass, or RECOMPUTE_AUTO
+    int64_t batch, seq;  // sizes of a micro-batch: rows, and tokens per row (0: the context)
     int64_t accum;       // micro-batches per step
-    int64_t steps;       // of the whole run, including steps before a resume
+    int64_t steps;       // steps of the whole run, including those before a resume
     double lr, min_lr;   // the highest and the last learning rate; -1: unknown before train_options_settle
                          // (noam), or no last rate
-    int64_t warmup;      // steps
+    int64_t warmup;      // number of warm-up steps
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
     Moments moments;
@@ -50,7 +50,7 @@ typedef struct {
     OptionList image_sizes;           // for --sweep, instead of sizes.image
     bool compare, check, quiet;
     int64_t gpus;        // ranks to start on this host; 0: one per GPU
-    CommChoice engine;   // of the communicator (comm/comm.h)
+    CommChoice engine;   // engine of the communicator (comm/comm.h)
     double comm_timeout; // seconds a step may take (comm/rendezvous.h)
     LogRank log_rank;    // which ranks print
     const char *config;
@@ -65,22 +65,22 @@ extern const OptionTable train_options_table;
  * after an error. */
 CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
 
-/* With --resume, `folder` is the checkpoint to resume from, and options not given come from the first run's
- * options, a file in the format of --print-config beside its checkpoints. Only options that define the
- * training are taken from it: the checkpoint may come from someone else, so no output path and no option that
- * deletes is. Without --resume, `folder` is NULL. --out, which the caller has locked, must be the run's own:
- * ERROR_USAGE if it contains checkpoints of another run or, without --force, later ones than `folder`. With
- * --force the caller removes these before the first save (checkpoint_remove_after). Only rank 0 (`first`)
- * checks this, because it has created the folder, and reports damaged checkpoints. The caller frees `folder`
- * with memory_free, also after an error. */
+/* With --resume, `folder` is the checkpoint to resume from, and options not given come from the first
+ * run's options, a file in the format of --print-config beside its checkpoints. Only options that define
+ * the training are taken from that file, and neither output paths nor options that delete, because the
+ * checkpoint may come from someone else. Without --resume, `folder` is NULL. --out, which the caller has
+ * locked, must be the run's own: ERROR_USAGE if it contains checkpoints of another run or, without
+ * --force, later ones than `folder`. With --force the caller removes these before the first save
+ * (checkpoint_remove_after). Only rank 0 (`first`) checks this, because it has created the folder, and
+ * reports damaged checkpoints. The caller frees `folder` with memory_free, also after an error. */
 CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, char **folder);
 
 /* Derives what depends on the model: --seq, if not given, and noam's --lr. ERROR_USAGE for a --seq that does
  * not fit the model. */
 CHECKED Status train_options_settle(TrainOptions *options, const Config *config);
 
-/* Rank 0 prints, logs and writes for all: turns these off on other ranks, except printing and logging with
- * --log-rank=all. */
+/* Rank 0 prints, logs and writes for all ranks: turns these off on the others, except printing and logging
+ * with --log-rank=all. */
 void train_options_silence(TrainOptions *options, int rank);
 
 /* The second dimension of a sweep (sequence lengths or picture sides) and its values; `list` may be NULL. */

@@ -89,8 +89,8 @@ static Status both_passes(Ctx *ctx, void *program) {
     return backward_pass(ctx, program);
 }
 
-/* With several ranks there is one graph per pass. Exchanges give the backward pass's graph branches, and such
- * a graph is launched kernel by kernel; in a single graph the forward pass would wait for that. */
+/* With several ranks there is one graph per pass. Exchanges add branches to the backward pass's graph, and
+ * CUDA launches such a graph kernel by kernel; in a single graph this would delay the forward pass. */
 static Status run_passes(Trainer *t, const double terms[REPLAY_TERMS]) {
     Passes *p = &t->passes[t->gathers][t->reduces];
     Arena *saved = &t->ctx.arenas[ARENA_SAVED];

@@ -16,11 +16,11 @@ typedef struct {
 typedef struct {
     Ctx ctx;
     Transformer model;
-    Generator generator; // for samples
+    Generator generator; // generates samples
     bool samples;        // reserve memory for samples
     bool counts;         // conversations: a batch's rows, widths and target counts vary (data/batch.h)
-    int64_t batch, seq;  // of the largest micro-batch
-    int64_t source_seq;  // of its source; 0 without an encoder
+    int64_t batch, seq;  // sizes of the largest micro-batch
+    int64_t source_seq;  // length of the longest source; 0 without an encoder
     int64_t accum;       // micro-batches per step of this rank
     Comm *comm;          // NULL: one rank. All ranks take the same steps, each with its own micro-batches
     bool stop;           // this rank requests to stop after this step
@@ -31,14 +31,14 @@ typedef struct {
     double depth;        // stochastic depth of the last layer, a rate
     uint64_t seed;       // for dropout
     UpdateOptions update;
-    DeviceBatch memory; // for the largest micro-batch
-    DeviceBatch micro;  // the parts of it that the current micro-batch fills
+    DeviceBatch memory; // memory for the largest micro-batch
+    DeviceBatch micro;  // the parts of `memory` that the current micro-batch fills
     Tensor draw;        // (1) i32: number of the micro-batch, for dropout
     int32_t *compact;   // host memory: targets, then rows, of a masked-token batch
-    Work work;          // of the last step, or of the largest, as measured with the memory
-    Work micro_work;    // of the last micro-batch; a graph's is that of the captured pass
+    Work work;          // work of the last step; while memory is planned, of the largest step
+    Work micro_work;    // work of the last micro-batch; a graph's is that of the captured pass
     Work update_work;
-    int64_t tokens; // of the last step, on both sides, without padding
+    int64_t tokens; // tokens of the last step, on both sides, without padding
     bool stale;     // this rank's weights lack the others' updates
     bool gathers,
         reduces; // the current micro-batch gathers weights; it is the last one and exchanges gradients
@@ -65,9 +65,9 @@ typedef struct {
     double top1, top5;
 } Validation;
 
-/* Fetches micro-batch `index` of this rank in the step, of at most the trainer's sizes; seq 0: exactly these.
- * Its memory must stay valid until the next step has begun. In a masked-token batch at most MASKED_SHARE of a
- * row's positions, rounded up, have a target. */
+/* Fetches micro-batch `index` of this rank in the step, of at most the trainer's sizes; seq 0 means exactly
+ * these sizes. Its memory must stay valid until the next step has begun. In a masked-token batch at most
+ * MASKED_SHARE of a row's positions, rounded up, have a target. */
 typedef Status (*FetchBatch)(void *source, int64_t index, Batch *batch);
 
 /* One of the ranks of `comm`, unless that is NULL; the caller still owns it. Then set batch, seq, ..., and

@@ -70,7 +70,7 @@ static Status take_all(Trainer *t) {
     return take(ctx, ARENA_SAVED, "source", I32, shape2(t->batch, t->source_seq), &m->source);
 }
 
-/* ---- the parts that one fills ---- */
+/* ---- the parts that a micro-batch fills ---- */
 
 /* Empty unless `present`. */
 static Tensor part(Tensor t, bool present, Shape shape) {

@@ -30,7 +30,7 @@ void ranks_begin(Trainer *t, int64_t index) {
     t->ctx.putter = &t->model.parameters;
 }
 
-/* Other passes exchange nothing and wait for nothing: events of a graph can only be waited for inside it. */
+/* Passes that exchange nothing also wait for nothing: events of a graph can only be waited for inside it. */
 void ranks_end(Trainer *t) {
     Shards *s = t->model.parameters.shards;
     if (s) s->gathers = s->reduces = false;
@@ -77,7 +77,8 @@ static Status finish_part(Trainer *t, int64_t index, ParameterRange part) {
     return accumulate(&t->ctx, &(Accumulate){.x = last ? finished : own, .sum = last ? own : finished});
 }
 
-/* If a micro-batch's groups were exchanged, they have been added; only the tail remains. */
+/* If this micro-batch's groups were exchanged, their gradients have been added already; only the tail
+ * remains. */
 Status ranks_finish(Trainer *t, int64_t index) {
     Parameters *p = &t->model.parameters;
     ParameterRange parts[PARTS_OUTSIDE_BLOCKS], all = {0, tensor_count(p->sums)};
@@ -90,13 +91,13 @@ Status ranks_finish(Trainer *t, int64_t index) {
     return OK;
 }
 
-/* In the tail after the gradients, which the passes do not touch. */
+/* The flags go to the tail after the gradients, which the passes do not touch. */
 Status ranks_say(Trainer *t) {
-    const float said[] = {t->stop, (float)t->tokens}; // TAIL_STOP, TAIL_TOKENS
+    const float said[] = {t->stop, (float)t->tokens}; // for TAIL_STOP and TAIL_TOKENS
     return t->comm ? values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, said) : OK;
 }
 
-/* Gradients and tail become sums over all ranks. */
+/* Replaces gradients and tail by their sums over all ranks. */
 static Status exchange(Ctx *ctx, void *program) {
     Trainer *t = program;
     Device *device = ctx->device;

@@ -125,7 +125,7 @@ static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const 
     char facts[FACTS_BYTES];
     TRY(list_facts(set, facts));
     TRY(rendezvous_open(identity, MEETING_SECONDS, &w->agreed, &w->rendezvous));
-    /* A profile's report is made within a step, and may take long. */
+    /* A profile's report is made within a step, and may take much longer than a step. */
     double timeout = o->comm_timeout == 0 && *o->profiling.window ? HEARTBEAT_START : o->comm_timeout;
     heartbeat_begin(w->rendezvous, &(HeartbeatSetup){.timeout = timeout, .lost = lost, .user = w});
     heartbeat_other(w->rendezvous, "the start");
@@ -142,8 +142,8 @@ Status world_open(World *w, const TrainOptions *o, const OptionSet *set, bool *d
     if (*done || !identity.starter) return OK;
     w->rank = identity.rank;
     w->size = identity.size;
-    profiling_prepare(&o->profiling); // before MPI, which may initialize CUDA, and before counting GPUs,
-                                      // which does
+    profiling_prepare(&o->profiling); // before MPI, which may initialize CUDA, and before GPUs are counted,
+                                      // which initializes CUDA
     if (w->size > 1) TRY(meet(w, o, set, &identity));
     choose_device(w, o, identity.local_rank);
     return OK;

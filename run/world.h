@@ -10,8 +10,8 @@ __BEGIN_DECLS
 
 typedef struct {
     int rank, size;
-    char device[24];        // this rank's, for device_open; "": as the options say
-    Rendezvous *rendezvous; // NULL with one rank, like the members below
+    char device[24];        // device of this rank, for device_open; "": the options decide
+    Rendezvous *rendezvous; // NULL with one rank, as are the members below
     Comm *comm;
     bool agreed; // all ranks know the error that this rank ends with
 } World;
@@ -37,7 +37,7 @@ typedef struct {
 /* Collective: ERROR_USAGE if the ranks' states differ; the message says which and how. */
 CHECKED Status world_compare(World *world, const WorldStart *start);
 
-/* Collective, at the end of everything else: closes the communicator. */
+/* Collective, after everything else: closes the communicator. */
 CHECKED Status world_part(World *world);
 
 /* Ends a rank's process because of an error, and informs the others. Does nothing with one rank. */

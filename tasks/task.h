@@ -27,20 +27,20 @@ typedef struct {
 
 typedef struct {
     Task trains;        // the objective of its models (model/architectures.h)
-    const char *models; // what they are: "an encoder-decoder"
-    /* If its models have another task, too: describes which --data belongs to this task, and tests it. NULL:
+    const char *models; // description of these models: "an encoder-decoder"
+    /* If other tasks train the same models: describes which --data belongs to this task, and tests it. NULL:
      * any data that the other task does not take. */
     const char *data;
     bool (*takes)(const TrainOptions *options);
-    const OptionTable *train, *infer; // its own options of either program, or NULL
-    const char *reads; // other options of ./train that it reads, among those that not every task reads
+    const OptionTable *train, *infer; // the task's own options of either program, or NULL
+    const char *reads; // other options of ./train that this task reads, among those that not every task reads
     Status (*check)(const OptionSet *set); // refuses contradictions in its own options of ./train; NULL: none
-    /* Called before the model's memory is allocated: refuses what does not fit, opens sources that determine
-     * a new model's sizes, and sets other sizes. NULL: nothing to do. */
+    /* Called before the model's memory is allocated: refuses settings that do not fit, opens sources that
+     * determine a new model's sizes, and sets other sizes. NULL: nothing to do. */
     Status (*begin)(TrainOptions *options, const OptionSet *set, Session *session, Feed *feed);
     BatchSource batches;
     const Samples *samples;  // NULL: its models write no samples
-    const Command *commands; // ends with one without an asker; NULL: none
+    const Command *commands; // the last command has no asker; NULL: no commands
 } TaskRow;
 
 /* Every row of the table, by its name: task_text, ... */

@@ -130,7 +130,7 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     size_t bytes = tensor_bytes(a->q) + tensor_bytes(a->y) + tensor_bytes(a->lse);
     if (tensor_empty(a->cache_k))
         bytes += tensor_bytes(a->k) + tensor_bytes(a->v);
-    else /* new rows are read and written, cached rows are read */
+    else /* new rows are read and written; cached rows are read */
         bytes += 4 * tensor_bytes(a->k) +
                  2 * (size_t)(batch * a->past * tensor_width(a->k)) * dtype_size(a->q.dtype);
     if (rotary(a)) bytes += tensor_bytes(a->q) + tensor_bytes(a->k) + tensor_bytes(a->frequencies);

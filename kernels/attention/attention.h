@@ -20,8 +20,9 @@
  *
  * The fused forms recompute p from lse: Dao et al. 2022 (FlashAttention), algorithm 4.
  *
- * With rotary positions (Su et al. 2021, eq. 34; a pair is columns d and d + D/2 of a head, as Hugging Face
- * has it) q and k are first rotated in place, and the cache and the backward pass hold the rotated ones:
+ * With rotary positions (Su et al. 2021, eq. 34; a pair is columns d and d + D/2 of a head, as in Hugging
+ * Face's models) q and k are first rotated in place, and the cache and the backward pass use the rotated
+ * values:
  *
  *     angle[t,d]   = (past + t) * frequencies[d]       for d < D/2
  *     q[t,d]       = q[t,d] * cos(angle[t,d]) - q[t,d+D/2] * sin(angle[t,d])
@@ -53,9 +54,10 @@ typedef struct {
     Tensor y;           // (B, T, heads*D)
     int64_t heads, kv_heads;
     bool causal;
-    double scale;       // 1/sqrt(D)
-    Tensor frequencies; // (D/2) fp32: rotary positions; empty: none
-    Dropout dropout;    // of p, in training only; the mask's row is (b * heads + h) * T + i, its column is j
+    double scale;            // 1/sqrt(D)
+    Tensor frequencies;      // (D/2) fp32: rotary positions; empty: none
+    Dropout dropout;         // dropout of p, in training only; the mask's row is (b * heads + h) * T + i, its
+                             // column is j
     Tensor cache_k, cache_v; // (B, capacity, kv_heads*D); empty: no cache
     int64_t past;            // rows already in the cache
     Tensor past_on_device;   // (1) i32, or empty: with T <= ATTENTION_FEW and D <= ATTENTION_WIDTH the fused

@@ -135,8 +135,8 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
     const int64_t count = p->queries - first < BLOCK ? p->queries - first : BLOCK;
     float *sums = carve(&scratch, padded * BLOCK);             // (D, queries)
     float *turned = carve(&scratch, BLOCK * padded);           // (queries, D)
-    bf16 *rows = carve_rows(&scratch, BLOCK * padded);         // (64, D): of queries, keys, values
-    Pair *pairs = carve_pairs(&scratch, BLOCK / 2 * padded);   // (keys / 2, D): of values
+    bf16 *rows = carve_rows(&scratch, BLOCK * padded);         // (64, D): queries, keys, values
+    Pair *pairs = carve_pairs(&scratch, BLOCK / 2 * padded);   // (keys / 2, D): values
     Pair *queries = carve_pairs(&scratch, padded / 2 * BLOCK); // (D / 2, queries)
     bf16 *values = carve_rows(&scratch, padded * BLOCK);       // (D, keys)
     float *scores = carve(&scratch, SQUARE);                   // (keys, queries)
@@ -181,11 +181,12 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
 
 /* Scratch of one thread in the backward pass. */
 typedef struct {
-    bf16 *keys, *values, *keys_across; // of all S keys, block by block: (keys, D), (keys, D), (D, keys)
+    bf16 *keys, *values, *keys_across; // copies of all S keys, block by block: (keys, D), (keys, D), (D,
+                                       // keys)
     float *dk, *dv;                    // (S, D), sums over all queries of the group
     bf16 *rows;                        // (queries, D)
     Pair *queries, *queries_across;    // (queries / 2, D) and (D / 2, queries)
-    Pair *dy, *dy_across;              // likewise
+    Pair *dy, *dy_across;              // the same shapes
     float *dq, *turned;                // (D, queries), (queries, D)
     float *weights, *dscores;          // (keys, queries)
     bf16 *narrow;                      // (keys, queries)

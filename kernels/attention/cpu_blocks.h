@@ -13,7 +13,7 @@
 #if defined(__AVX512F__) || defined(__aarch64__)
 enum { TILE_ROWS = 4, TILE_VECTORS = 4 }; // 16 of 32 registers: enough to hide a multiply-add's latency
 #else
-enum { TILE_ROWS = 4, TILE_VECTORS = 2 }; // 8 of 16
+enum { TILE_ROWS = 4, TILE_VECTORS = 2 }; // 8 of 16 registers
 #endif
 enum { TILE_WIDTH = TILE_VECTORS * LANES, TILE_UNIT = 32 };
 
@@ -44,7 +44,7 @@ typedef struct {
     Tensor k, v;
     int64_t batch, queries, keys; // B, T, S
     int64_t key_rows;             // distance of two batch rows of k and v, in rows
-    int64_t heads, group;         // query heads; query heads that share a key/value head
+    int64_t heads, group;         // number of query heads; query heads per key/value head
     int64_t size, padded;         // D; D rounded up to whole tiles
     bool drops;
     DropoutMask dropout; // used if it drops anything

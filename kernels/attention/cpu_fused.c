@@ -133,8 +133,8 @@ static void query_scores(const AttentionProblem *p, const float *query, Rows k, 
     }
 }
 
-/* forward_block for one query, as in decoding, with the same bits: a block of mostly absent queries would
- * waste its time. */
+/* forward_block for one query, as in decoding, with the same bits, because most queries of a block would be
+ * absent. */
 static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, float *scratch) {
     const AttentionForward *a = p->a;
     float *scores = carve(&scratch, KEY_BLOCK), *parts = carve(&scratch, KEY_BLOCK * LANES);
@@ -252,7 +252,7 @@ SLOT(ATTENTION, FORWARD, CPU, FUSED, STORED_DTYPE, attention_forward_cpu_fused);
 /* Scratch of one thread in the backward pass. */
 typedef struct {
     float *queries, *queries_across; // (queries, D) and (D, queries), the latter scaled
-    float *dy, *dy_across;           // likewise, unscaled
+    float *dy, *dy_across;           // the same shapes, unscaled
     float *weights, *dscores;        // (keys, queries)
     float *keys, *values, *dq;       // (keys, D), (keys, D), (queries, D)
     float *dk, *dv;                  // (S, D), sums over all queries of the group

@@ -11,7 +11,7 @@ namespace attention {
 namespace {
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, UNROLL = 4, COLUMNS = 8;
-constexpr int SPLITS = 16, SPLIT_KEYS = 128; // most parts of the keys, and fewest keys of a part
+constexpr int SPLITS = 16, SPLIT_KEYS = 128; // most parts of the keys; fewest keys per part
 
 /* Rows of the Problem's k and v that are not yet in the cache; count = 0 without a cache. */
 struct Fresh {

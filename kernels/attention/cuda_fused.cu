@@ -88,7 +88,7 @@ Status append_to_cache(Ctx *ctx, const AttentionForward *a) {
 }
 
 constexpr int ROW_LANES = 8,
-              ROW_STEP = THREADS / ROW_LANES; // of statistics_kernel: threads per row, rows at once
+              ROW_STEP = THREADS / ROW_LANES; // for statistics_kernel: threads per row, rows at once
 constexpr int ROW_STEPS = 4;                  // rows per thread
 
 /* lse in base 2 and delta = dy . y for every query and head; a thread reads N columns at a time. A block has
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     statistics_kernel(const __grid_constant__ Problem p, int64_t rows) {
     const int lane = int(threadIdx.x) % ROW_LANES;
     const int64_t first = blockIdx.x * int64_t(ROW_STEPS * ROW_STEP) + int(threadIdx.x) / ROW_LANES;
-    const int64_t row = min(first, rows - 1), query = row / p.heads; // over all batch rows
+    const int64_t row = min(first, rows - 1), query = row / p.heads; // counted over all batch rows
     const int first_head = int(row % p.heads), first_i = int(query % p.queries),
               first_b = int(query / p.queries);
     const T *y[ROW_STEPS], *dy[ROW_STEPS];

@@ -46,7 +46,7 @@ struct Mask {
         if (causal) seen = min(seen, row % queries + 1 + keys - queries);
         return max(seen, (int64_t)0);
     }
-    /* The first visible key. Masked keys before it have probability 0, like keys whose probability
+    /* The first visible key. Earlier masked keys have probability 0, like keys whose probability
      * underflows. */
     __device__ int64_t first(int64_t row) const {
         return starts ? starts[row / rows_per_batch * queries + row % queries] : 0;

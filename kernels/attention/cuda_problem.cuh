@@ -21,7 +21,7 @@ struct Rows {
 struct Problem {
     Rows q, k, v, y;        // (B, T, heads*D), (B, S, kv_heads*D) twice, (B, T, heads*D)
     Rows dy, dq, dk, dv;    // backward only
-    const int *key_lengths; // (B), or NULL
+    const int *key_lengths; // (B) or NULL
     const int *starts;      // (B, T), or NULL: documents' starts, see attention.h
     float *lse;             // (B, heads, T), or NULL when nothing is saved
     float2 *statistics;     // (B, heads, T): lse in base 2 (+inf for -inf), delta; backward only
@@ -33,7 +33,7 @@ struct Problem {
     int heads, kv_heads, group, width; // group = heads / kv_heads; width = D
     bool causal;
     float scale;
-    Dtype dtype; // of q, k, v, y and their gradients
+    Dtype dtype; // dtype of q, k, v, y and their gradients
     DropoutMask dropout;
 };
 

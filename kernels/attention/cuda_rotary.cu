@@ -16,13 +16,13 @@ struct Heads {
 template <class T>
 struct Turn {
     Heads<T> q, k;
-    int64_t rows;              // over all batch rows
+    int64_t rows;              // number of rows in all batch rows
     int batch_rows, half;      // T; D/2
     const float *frequencies;  // (half)
     const int *past_on_device; // rows in the cache; NULL: past
     const int *starts;         // (rows), the start of each row's document; or NULL
     int64_t past;
-    float sign; // of the sines: -1 rotates back
+    float sign; // sign of the sines: -1 rotates back
 };
 
 /* A thread has N pairs in each of HEADS heads of a row; blockIdx.y selects the heads, those of q before those

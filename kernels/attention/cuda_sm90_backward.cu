@@ -25,9 +25,9 @@ struct Tile {
         bf16 ds[STAGES][QUERIES * KEYS]; // rows are keys, in blocks of 64 queries
         float dq[SHARE];                 // in the layout of the consumers' accumulators
         float2 statistics[STAGES][QUERIES];
-        Place places[STAGES]; // of the stages of q and dy
+        Place places[STAGES]; // the places of the stages of q and dy
         int ends[KEYS];       // with several documents: the first query after each key's document
-        Turn turn;            // for adding to dq, of the step whose dq_free is awaited
+        Turn turn;            // for adding to dq: the turn of the step whose dq_free is awaited
         uint64_t keys_here, keys_free, q_here[STAGES], q_free[STAGES], dq_free, dq_here;
         int unit; // the unit of `keys` and `values`
     };
@@ -97,8 +97,9 @@ template <class F>
 struct Consumer {
     static constexpr int COLUMNS = F::QUERIES / 8, WIDE = F::WIDTH / 8, NARROW = 8;
     static constexpr int KEY_BYTES = KEYS * ROW_BYTES,
-                         QUERY_BYTES = F::QUERIES * ROW_BYTES; // of one column block
-    // a warpgroup's part of dq: its 64 queries or, if the tile has only 64 queries, its 64 columns
+                         QUERY_BYTES = F::QUERIES * ROW_BYTES; // bytes of a warpgroup's part of dq in one
+                                                               // column block: its 64 queries or, if the tile
+                                                               // has only 64 queries, its 64 columns
     static constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
     const Problem &p;
     typename F::Shared &shared;
@@ -306,8 +307,7 @@ struct Consumer {
     __device__ inline void zero_rows(int count) const {
         const uint4 zero = make_uint4(0, 0, 0, 0);
         for (int i = int(threadIdx.x); i < (KEYS - count) * F::WIDTH / 8; i += CONSUMER_THREADS) {
-            const int vector = i / BLOCKS<F> + (i % BLOCKS<F> * KEYS + count) * 8; // one column block after
-                                                                                   // another
+            const int vector = i / BLOCKS<F> + (i % BLOCKS<F> * KEYS + count) * 8; // by column blocks
             reinterpret_cast<uint4 *>(shared.keys)[vector] = zero;
             reinterpret_cast<uint4 *>(shared.values)[vector] = zero;
         }

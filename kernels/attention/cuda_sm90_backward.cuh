@@ -15,7 +15,7 @@
 
 namespace attention {
 
-constexpr int KEYS = 128;       // keys of a tile
+constexpr int KEYS = 128;       // keys per tile
 constexpr int SHARE = 64 * 128; // elements of dq in a tile of queries: 128 x 64 or 64 x 128
 
 struct Maps {
@@ -98,7 +98,8 @@ struct Step {
         if (++tile == unit.end_tile) tile = unit.first_tile, head++;
     }
     __device__ inline Turn turn(const Problem &p, const Unit<F> &unit) const {
-        const int low = first_key(p, unit.b, tile * F::QUERIES) / KEYS; // the tiles of keys that it sees
+        const int low = first_key(p, unit.b, tile * F::QUERIES) / KEYS; // the tiles of keys that the tile of
+                                                                        // queries sees
         const int high = max(0, (keys_seen(p, unit.length, (tile + 1) * F::QUERIES - 1) - 1) / KEYS);
         const int before =
             unit.tile < unit.falling ? min(high, unit.falling - 1) - unit.tile : unit.tile - low;

@@ -10,7 +10,7 @@ namespace attention {
 namespace hopper_forward { // a named namespace, because much of it is unused in builds for other GPUs
 
 /* A tile of queries, as the producer describes it to the consumers: first row, head, batch row, number of
- * keys, and steps. The `skipped` steps before them contain no key that a query sees. */
+ * keys, and steps. Before the steps, `skipped` steps were omitted, whose keys no query sees. */
 struct Tile {
     int first, head, b, length, skipped, steps;
 };
@@ -238,8 +238,8 @@ struct Consumer {
         : shared(shared), group(__shfl_sync(~0u, int(threadIdx.x) / WARPGROUP, 0)),
           lane(int(threadIdx.x) % 32) {}
 
-    /* Which 64 queries of a tile. Every second tile reverses the order, because under a causal mask the last
-     * queries take the most steps. */
+    /* The 64 queries of a tile that this consumer computes. Every second tile reverses the order, because
+     * under a causal mask the last queries take the most steps. */
     __device__ int part() const { return tiles.stage ? F::GROUPS - 1 - group : group; }
 
     __device__ void release(uint64_t &barrier) const {
@@ -353,7 +353,7 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
 template <class F>
 __device__ inline void consume(const Problem &p, int turns, typename F::Shared &shared) {
     Consumer<F> own(shared);
-    if (own.group == F::GROUPS - 1) own.end_turn(); // the first consumer's turn
+    if (own.group == F::GROUPS - 1) own.end_turn(); // passes the turn to the first consumer
     for (int turn = 0; turn < turns; turn++) {
         wait(&shared.queries_here[own.tiles.stage], own.tiles.parity);
         const Tile &next = shared.tiles[own.tiles.stage];

@@ -15,7 +15,7 @@ namespace {
 template <int WIDTH, int ROWS>
 struct KeysTile {
     static constexpr int M = ROWS, KEYS = 16 * M * WARPS, QUERIES = 64, PART = 64 / M;
-    static constexpr int BLOCKS = WIDTH <= 64 ? 4 - M : 2; // per multiprocessor
+    static constexpr int BLOCKS = WIDTH <= 64 ? 4 - M : 2; // blocks per multiprocessor
     static constexpr size_t shared =
         sizeof(bf16) * PITCH<WIDTH> * (2 * KEYS + 4 * QUERIES) + sizeof(float2) * 2 * QUERIES;
 };
@@ -86,7 +86,7 @@ __device__ inline void probabilities_transposed(const Problem &p, float (&s)[M][
 
 /* dp^T starts from -delta of its column. */
 struct FromDelta {
-    const float2 *statistics; // of column 2 t
+    const float2 *statistics; // statistics of column 2 t
     __device__ inline void operator()(int, int n, float (&start)[4]) const {
         const float4 two = *reinterpret_cast<const float4 *>(statistics + 8 * n);
         start[0] = start[2] = -two.y;

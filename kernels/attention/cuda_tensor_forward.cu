@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
     extern __shared__ uint4 shared_memory[];
     constexpr int QUERIES = 16 * M * WARPS, TILE = KEYS * PITCH<WIDTH>;
     bf16 *const queries = reinterpret_cast<bf16 *>(shared_memory); // (16 M * WARPS, D)
-    bf16 *const keys = queries + QUERIES * PITCH<WIDTH>;           // 2 of (64, D)
-    bf16 *const values = keys + 2 * TILE;                          // 2 of (64, D)
+    bf16 *const keys = queries + QUERIES * PITCH<WIDTH>;           // 2 tiles of (64, D)
+    bf16 *const values = keys + 2 * TILE;                          // 2 tiles of (64, D)
 
     const int tiles = (p.queries + QUERIES - 1) / QUERIES;
     const HeadTile mine = block_tile(tiles, p.heads);

@@ -1,7 +1,7 @@
 /* cast: a matrix rounded to 8 bits, as the products of --fused=fp8 read it, with one scale for all of it.
  *
  *     m           = max |x|
- *     s           = given                       or, where that is empty,
+ *     s           = given                       or, if that is empty,
  *                   the largest power of two with s * m <= 448         (base/float8.h)
  *     y[i][c]     = e4m3(s * x[i][c])           to nearest, ties to even; beyond 448 it is 448
  *     t[c][i]     = y[i][c]
@@ -9,10 +9,10 @@
  *     rounded     = scale * y                   exact in x's dtype, since s is a power of two
  *     sums[c]    += sum over i of x[i][c]
  *     seen[0]     = max(seen[0], m)
- *     seen[1]     = 1                           where s * m > 448; else it stays as it is
+ *     seen[1]     = 1                           if s * m > 448; else unchanged
  *
  * A given scale comes from the previous step (model/scales.h): then a single pass over x suffices. Otherwise
- * m must be known before rounding, which takes a pass of its own. An element of x that is not finite becomes
+ * m must be known before rounding, which takes a separate pass. An element of x that is not finite becomes
  * NaN; without a given scale, all of y does. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* cast in one pass, or two where the largest magnitude must be known first. */
+/* cast in one pass, or two if the largest magnitude must be known first. */
 #include "kernels/cast/cuda_tile.cuh"
 
 namespace {

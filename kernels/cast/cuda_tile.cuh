@@ -20,7 +20,7 @@ constexpr int COLUMNS = 8,
                                   // transpose
 constexpr int TILE_THREADS = 256; // (16 along the columns, 16 along the rows)
 constexpr int ACROSS = TILE / COLUMNS, DOWN = TILE_THREADS / ACROSS;
-constexpr int WORDS = TILE / ROWS_AT_ONCE; // per column of the tile
+constexpr int WORDS = TILE / ROWS_AT_ONCE; // words per column of the tile
 
 /* The index in shared memory of the word of rows 4 * word of a column. A warp's sixteen columns, eight apart,
  * and its two words are in different banks. */
@@ -63,7 +63,7 @@ struct TileOutputs {
 /* Writes the words of the tile's columns from shared memory as rows of the transpose, 16 bytes per thread. */
 __device__ __forceinline__ void store_transpose(const uint32_t *tile, int64_t first, int64_t left,
                                                 const TileOutputs &out) {
-    constexpr int QUADS = WORDS / 4; // of 16 rows each
+    constexpr int QUADS = WORDS / 4; // groups of 16 rows
     for (int i = threadIdx.x; i < TILE * QUADS; i += TILE_THREADS) {
         const int quad = i % QUADS, group = i / QUADS; // a warp takes four columns, eight apart
         const int at = group / 32 * 32 + group % 4 * COLUMNS + group / 4 % COLUMNS;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void store_transpose(const uint32_t *tile, int64_t fi
 __device__ __forceinline__ void store_sums(float *room, const float (&sum)[COLUMNS], int64_t left,
                                            const TileOutputs &out) {
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
-    __syncthreads(); // until the transpose has been read from the memory
+    __syncthreads(); // waits until the transpose has been read from this memory
 #pragma unroll
     for (int e = 0; e < COLUMNS; e++) room[down * TILE + across * COLUMNS + e] = sum[e];
     __syncthreads();
@@ -90,7 +90,7 @@ __device__ __forceinline__ void store_sums(float *room, const float (&sum)[COLUM
     out.partials[blockIdx.y * out.width + left + threadIdx.x] = total;
 }
 
-/* Floor: read what the source reads, write y and t: 2 bytes an element. */
+/* Floor: read what the source reads, write y and t: 2 bytes per element. */
 /* Anatomy. Parallel: over tiles of 128 x 128, a block each. Launch: width / 128 x rows / 128 blocks of 256.
  * Holds: 48 to 68 registers, 16 KiB shared. Occupancy: registers; 38 to 62% of the warps. Reads: what the
  * source reads for 8 neighbours of a row, coalesced; 4 rows in flight. Syncs: four barriers, two more for

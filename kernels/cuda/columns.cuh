@@ -6,8 +6,8 @@
 /* Takes the scratch that columns_add needs for x. */
 CHECKED Status columns_take(Ctx *ctx, Tensor x, Tensor *partials);
 
-/* sum[c] += sum over rows of x[row, c]
- * x (..., C), fp32 or bf16, whose rows may lie apart; sum (C) fp32. */
+/* sum[c] += sum over rows of x[row, c] x (..., C), fp32 or bf16, whose rows may have a stride; sum (C)
+ * fp32. */
 CHECKED Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum);
 
 /* The same over the rows with kinds[row] == kind. kinds (rows) i32; if empty, all rows are of kind 0. */

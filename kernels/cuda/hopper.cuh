@@ -136,7 +136,7 @@ __device__ inline void store_matrices(const uint32_t (&from)[4], void *row) {
         : "memory");
 }
 
-/* ---- barriers in shared memory: a phase ends when all arrivals and all announced bytes are there ---- */
+/* ---- barriers in shared memory: a phase ends when all arrivals and all announced bytes have come in ---- */
 
 __device__ inline void barrier_init(uint64_t *barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)

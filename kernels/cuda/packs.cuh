@@ -114,7 +114,7 @@ __device__ inline void store_pack(T *to, const Pack<T, N> &pack) {
     }
 }
 
-/* The same with the arithmetic's floats on this side, whatever T in memory. */
+/* The same, converted to and from fp32 for arithmetic. */
 template <int N, class T>
 __device__ inline void load_floats(const T *from, float (&x)[N]) {
     Pack<T, N> pack = load_pack<N>(from);

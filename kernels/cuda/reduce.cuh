@@ -35,7 +35,7 @@ __device__ inline T block_reduce(T x, Combine combine) {
     __shared__ T of_warp[Threads / 32];
     x = warp_reduce(x, combine);
     if constexpr (Threads == 32) return x;
-    __syncthreads(); // of_warp may be overwritten afterwards
+    __syncthreads(); // the caller may overwrite of_warp afterwards
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
     __syncthreads();
     x = of_warp[0];

@@ -11,10 +11,11 @@ namespace {
 /* A block's fixed-size shared memory. */
 template <int D>
 struct Exchange {
-    float bias[3][D / CLUSTER];               // of this block's rows
-    float qkv[3][D];                          // of the head, gathered from all blocks of the cluster
-    alignas(16) SeenRow<D> of_warp[WARPS];    // over this block's keys
-    alignas(16) SeenRow<D> of_block[CLUSTER]; // over the head's keys, gathered from all blocks
+    float bias[3][D / CLUSTER];               // bias of this block's rows
+    float qkv[3][D];                          // q, k and v of the head, gathered from all blocks of the
+                                              // cluster
+    alignas(16) SeenRow<D> of_warp[WARPS];    // results over this block's keys
+    alignas(16) SeenRow<D> of_block[CLUSTER]; // results over the head's keys, gathered from all blocks
     float merged[D];
     uint64_t arrived[2]; // barriers of qkv and of_block
 };
@@ -47,7 +48,7 @@ __device__ inline void project(const T *weights, const T *normed, int width, int
 template <class T, int D, bool ACROSS>
 __device__ inline void merge(const Seen<COLUMNS> &seen, int rank, bool all, Exchange<D> &exchange) {
     constexpr int LANES = D / COLUMNS;
-    constexpr int QUADS = D / 4; // of columns
+    constexpr int QUADS = D / 4; // groups of four columns
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, column = threadIdx.x % D;
     float maximum, sum, y[1];
     if (lane < LANES) {
@@ -136,10 +137,11 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         fetch_norm<T, AFTER>(a.stream, stream);
 
         const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-        if (a.stream.id) wait_for_previous(); // which may have sampled the token and advanced the position
+        if (a.stream.id) wait_for_previous(); // it may have sampled the token and advanced the position
         const int past = keys_of<T, ACROSS>(a);
         const bool all =
-            ACROSS && past <= AT_ONCE; // an exchange takes longer than processing them in each block
+            ACROSS && past <= AT_ONCE; // for so few keys, an exchange would take longer than processing them
+                                       // in each block
         const int keys = all ? past : (past + CLUSTER - 1) / CLUSTER;
         const int begin = all ? 0 : rank * keys, end = min(begin + keys, past);
         const T *const k = a.cache_k + kv_head * D + lane * COLUMNS;

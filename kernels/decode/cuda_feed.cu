@@ -3,8 +3,8 @@
 #include "kernels/linear/cuda_activation.cuh"
 
 /* A cluster computes CLUSTER * UNITS units of the hidden layer, from the residual stream to their partial sum
- * for it. A block has UNITS of them, over all columns of the stream. The cluster's sum of a column is
- * computed by the block whose share contains the column. */
+ * of the branch's output. A block has UNITS of them, over all columns of the stream. The cluster's sum of a
+ * column is computed by the block whose share contains the column. */
 namespace decode {
 namespace {
 

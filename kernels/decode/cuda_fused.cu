@@ -47,8 +47,8 @@ bool fits(const Ctx *ctx, const Decode *d) {
 
 /* Buffers between the kernels of a token. */
 struct Between {
-    Tensor rows[2];         // (C): the stream as a kernel reads it, and as it writes it for the next,
-                            // alternately
+    Tensor rows[2];         // (C): the stream as a kernel reads it, and as the kernel writes it for the next
+                            // one, alternately
     Tensor attended, fed;   // (heads, C), (groups, C) fp32: partial sums to add to the stream
     Tensor attended_across; // like attended, for cross attention
 };
@@ -273,7 +273,7 @@ Status forward_rows(Ctx *ctx, const Decode *d) {
 bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *s) {
     const bool narrow = ctx->dtype == BF16;
     const int units = narrow ? decode::UNITS<bf16> : decode::UNITS<float>;
-    const size_t own = 12288; // static shared memory of the kernels
+    const size_t own = 12288; // bytes of the kernels' static shared memory
     const size_t size = dtype_size(ctx->dtype), room = cuda_device(ctx)->shared_bytes;
     const int64_t D = s->head_size;
     if (cuda_device(ctx)->capability != 90 || (D != 32 && D != 64 && D != 128)) return false;

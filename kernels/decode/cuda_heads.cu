@@ -9,9 +9,9 @@ namespace {
 template <int D>
 struct Shared {
     float cosines[D / 2], sines[D / 2];
-    alignas(16) SeenRow<D> of_warp[WARPS];    // over this block's keys
-    alignas(16) SeenRow<D> of_block[CLUSTER]; // in the first block: over the head's keys, gathered from all
-                                              // blocks
+    alignas(16) SeenRow<D> of_warp[WARPS];    // results over this block's keys
+    alignas(16) SeenRow<D> of_block[CLUSTER]; // in the first block: results over the head's keys, gathered
+                                              // from all blocks
     uint64_t arrived[1];
 };
 
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(THREADS, 2) heads_kernel(const __grid_constant
         if (threadIdx.x < D / 2)
             sincosf(float(past) * h.frequencies[threadIdx.x], &shared.sines[threadIdx.x],
                     &shared.cosines[threadIdx.x]);
-        for (int i = threadIdx.x; i < CLUSTER * (D + 4); i += THREADS) // blocks without keys
+        for (int i = threadIdx.x; i < CLUSTER * (D + 4); i += THREADS) // blocks without keys zero their part
             if (i / (D + 4) >= parts)
                 shared.of_block[i / (D + 4)][i % (D + 4)] = i % (D + 4) == D ? -INFINITY : 0.f;
         gpu::cluster_join();

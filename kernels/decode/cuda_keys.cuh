@@ -8,7 +8,7 @@
 namespace decode {
 namespace {
 
-constexpr int COLUMNS = 8; // per thread, of a head
+constexpr int COLUMNS = 8; // columns of a head per thread
 template <class T>
 constexpr int UNROLL = 2 * VECTOR<T> / 4; // keys in flight per thread
 

@@ -114,7 +114,7 @@ Status launch(Ctx *ctx, const Product<T> &p) {
 /* Selects the rows per warp: more rows read x less often, fewer rows keep more warps busy. */
 template <class T>
 Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
-    constexpr int WARPS_EACH = 8; // minimum per multiprocessor
+    constexpr int WARPS_EACH = 8; // minimum of warps per multiprocessor
     const int least = cuda_device(ctx)->multiprocessors * WARPS_EACH;
     if (gated) return launch<T, 2, true>(ctx, p);
     if (p.out >= 16 * least) return launch<T, 4, false>(ctx, p);

@@ -39,9 +39,9 @@ struct Heads {
     const float *frequencies;       // (D/2): rotary positions
     T *cache_k, *cache_v;           // (capacity, kv_heads*D)
     const int *past;                // (1), replaces `rows`; or NULL
-    int rows;                       // in the cache
+    int rows;                       // rows in the cache
     int heads, kv_heads;
-    float eps, scale; // scale: of the scores, in base 2
+    float eps, scale; // scale of the scores, in base 2
     T *y;             // (heads*D), written
 };
 

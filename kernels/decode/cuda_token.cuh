@@ -2,8 +2,8 @@
  * `attend` (also cross attention) has a cluster of blocks per head, `feed` one per CLUSTER * UNITS units of
  * the hidden layer. A block's weights do not depend on the token, so it prefetches them to shared memory
  * while the previous kernel still runs. Then every block reads the row of the residual stream and normalizes
- * it redundantly. A head, or a group of units, writes its contribution to the stream as a partial sum of its
- * own, (C) fp32; the next kernel's blocks add the partial sums in order as they read the row. So a branch
+ * it redundantly. A head, or a group of units, writes its contribution to the stream as a separate partial
+ * sum, (C) fp32; the next kernel's blocks add the partial sums in order as they read the row. So a branch
  * waits for other clusters only once, and all other exchange is within a cluster.
  *
  * With the norm after a branch (AFTER) a kernel applies the norm of the branch before it. This is equivalent,
@@ -36,7 +36,7 @@ struct Stream {
     const T *x;             // (C); for an embedding (V, C)
     const T *position;      // (P, C), for an embedding only
     const int *id, *past;   // (1), (1) or NULL; past replaces `rows`
-    int rows;               // in the cache
+    int rows;               // rows in the cache
     const float *parts;     // (count, C)
     int count, width;       // width = C
     const T *weight, *bias; // (C); NULL for an embedding with AFTER, which is not normalized
@@ -47,14 +47,14 @@ struct Stream {
 template <class T>
 struct Attend {
     Stream<T> stream;
-    const T *qkv, *qkv_bias; // ((heads + 2 kv_heads) D, C), its rows; cross attention, (heads*D, C): only the
-                             // queries'
+    const T *qkv, *qkv_bias; // ((heads + 2 kv_heads) D, C) and its rows' biases; for cross attention
+                             // (heads*D, C), only the queries'
     const T *projection, *projection_bias; // (C, heads*D), (C)
     T *cache_k, *cache_v; // (capacity, kv_heads*D), or for cross attention the first `most` rows of a memory
     int row_stride;       // row stride of the cache, in elements
     const int *length;    // (1): the memory's valid rows, or NULL: all
     int most, heads, kv_heads;
-    float scale;  // of the scores, in base 2
+    float scale;  // scale of the scores, in base 2
     float *parts; // (heads, C), written
 };
 

@@ -5,7 +5,7 @@
  * then in each layer the branches
  *
  *     self(u)  = projection(attention(qkv(u)))
- *     cross(u) = cross_projection(attention(query(u), memory))    where there is a memory
+ *     cross(u) = cross_projection(attention(query(u), memory))    if there is a memory
  *     feed(u)  = contract(activation(expand(u)))
  *
  * each with a norm before it (Radford et al. 2019, section 2.3; Touvron et al. 2023, section 2.2), and a
@@ -19,8 +19,8 @@
  *     r = norm(r + branch(r))
  *     logits = head r
  *
- * where an optional final norm also precedes the head. Norms are norm.h's, of either kind. Models with RMS
- * norms have neither a position table nor a norm after the branch; their feed-forward layers are gated
+ * where an optional final norm also precedes the head. Norms are those of norm.h, of either kind. Models with
+ * RMS norms have neither a position table nor a norm after the branch; their feed-forward layers are gated
  * (SWIGLU), attention has rotary positions, and its heads may be normalized (attention.h, norm.h). Biases may
  * then be empty.
  *
@@ -62,7 +62,7 @@ typedef struct {
     Tensor memory;                 // (S, 2*kv_heads*D): each row is a key followed by a value
 
     const char *name; // "layer 0": the naive form's range in a profile
-    int number;       // in plans and profiles
+    int number;       // number of the layer in plans and profiles
 } DecodeLayer;
 
 typedef struct {
@@ -75,11 +75,11 @@ typedef struct {
     DecodeAffine final_norm; // (C); with norm_after it may be empty
     Tensor head;             // (Vp, C)
     Tensor logits;           // (1, Vp) fp32, written
-    int64_t asked;           // number of logits needed, from the first on (linear.h); 0: all
+    int64_t asked;           // number of needed logits, from the first on (linear.h); 0: all
     int64_t heads, kv_heads;
     double token_scale; // factor of the token's embedding
-    double scale;       // of attention's scores: 1/sqrt(D)
-    double eps;         // of the norms
+    double scale;       // scale of attention's scores: 1/sqrt(D)
+    double eps;         // epsilon of the norms
     NormKind norm_kind;
     bool norm_after;
     Activation activation;

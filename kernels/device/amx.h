@@ -14,7 +14,7 @@ enum { AMX_SIDE = 16, AMX_DEPTH = 32 }; // rows of a tile, and words of a row; e
 /* Whether the kernel permits AMX in this process. */
 __attribute__((weak)) bool amx_ready(void);
 
-/* Configures eight full tiles for this thread; a library may have configured others since. */
+/* Configures eight full tiles for this thread, because a library may have changed the configuration. */
 __attribute__((weak)) void amx_begin(void);
 
 /* to (16, 16) = from (16, 16)^T, 32-bit words (pairs of bf16, or fp32), strides in words. */

@@ -115,7 +115,7 @@ static void cpu_close(Device *device) {
     memory_free(cpu);
 }
 
-/* Asks the processor itself. A file such as /proc/cpuinfo can be missing, and results must not depend on
+/* Asks the processor, because a file such as /proc/cpuinfo can be missing, and results must not depend on
  * that. */
 void device_processor(char name[PROCESSOR_BYTES]) {
     *name = 0;

@@ -7,7 +7,8 @@
 typedef struct {
     Device base;    // first, so that a Device * is a CpuDevice *
     Onednn *onednn; // NULL if unavailable
-    /* Data that a library above caches with this device (gemm's plans), and the function that frees it. */
+    /* Data that a library on a higher floor caches with this device (gemm's plans), and the function that
+     * frees it. */
     void *plans;
     void (*free_plans)(void *plans);
 } CpuDevice;

@@ -36,11 +36,12 @@ struct CudaDevice {
     int capability;      // 10 * major + minor: 90 for Hopper
     bool hopper;         // the running code was built for Hopper's instructions (hopper.cuh)
     bool early_launches; // LAUNCH_EARLY is effective: GPU and kernels support it
-    size_t shared_bytes; // maximum per block
+    size_t shared_bytes; // most shared memory per block
     size_t l2_bytes;
     int64_t before_capture; // base.launches at the start of the capture
     RangeNames *names;
-    /* Data that a library above caches with this device (gemm's plans), and the function that frees it. */
+    /* Data that a library on a higher floor caches with this device (gemm's plans), and the function that
+     * frees it. */
     void *plans;
     void (*free_plans)(const CublasLt *library, void *plans);
 };

@@ -36,9 +36,9 @@ struct Device {
     int threads;      // threads per parallel region on the CPU; 0 on a GPU
     /* Kernels launched so far (a library's product counts as one); on the CPU, primitives. */
     int64_t launches;
-    size_t workspace;             // bytes that libraries and kernels keep beside the arenas
+    size_t workspace;             // bytes that libraries and kernels use outside the arenas
     MultiprocessorLimits limits;  // zero on the CPU
-    size_t caches[DEVICE_CACHES]; // bytes of L2 and L3 available to its threads; 0: none, or unknown
+    size_t caches[DEVICE_CACHES]; // bytes of L2 and L3 available to the device's threads; 0: none, or unknown
 
     /* Allocators; ERROR_MEMORY if memory does not suffice. `allocate` is for arenas, `pinned` for host
      * buffers of copies. Contents are undefined. */

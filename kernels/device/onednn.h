@@ -15,7 +15,8 @@ typedef enum { FINISH_PLAIN, FINISH_GELU_TANH, FINISH_GELU, FINISH_RELU, FINISH_
 typedef struct {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, b_column, c_row;
-    int32_t dtype, c_dtype; // dtype of a, b and bias; of c and added: both F32, or BF16 with either
+    int32_t dtype, c_dtype; // dtype of a, b and bias; c_dtype: of c and added, F32 or, with dtype BF16,
+                            // either
     int32_t finish;         // Finish
     uint8_t bias;           // (n)
     uint8_t added;          // a matrix with the layout of C
@@ -24,7 +25,7 @@ typedef struct {
 } OnednnProduct;
 
 typedef struct Onednn Onednn;
-typedef struct OnednnKernel OnednnKernel; // what computes one product
+typedef struct OnednnKernel OnednnKernel; // the kernel of one product
 
 /* NULL with FUSEBOX_ONEDNN=none in the environment. Uses OpenMP's number of threads. */
 __attribute__((weak)) CHECKED Status onednn_open(Onednn **onednn);
@@ -38,7 +39,7 @@ __attribute__((weak)) void onednn_kernel_free(OnednnKernel *kernel);
 __attribute__((weak)) const char *onednn_kernel_name(const OnednnKernel *kernel); // "brg:avx512_core"
 
 typedef struct {
-    const void *a, *b, *bias, *added; // NULL if the product has none
+    const void *a, *b, *bias, *added; // NULL if the product has no such operand
     void *c;
 } OnednnOperands;
 __attribute__((weak)) CHECKED Status onednn_run(OnednnKernel *kernel, const OnednnOperands *operands);

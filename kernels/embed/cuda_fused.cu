@@ -10,7 +10,7 @@ namespace {
 
 constexpr int WARP = 32;
 constexpr int ROWS = 8;      // rows or pieces per block, one warp each
-constexpr int PIECE = WARP;  // sorted positions per warp: each lane holds one token and row
+constexpr int PIECE = WARP;  // sorted positions per warp: a lane holds one token and its row
 constexpr int BATCH = 4;     // rows of dy in flight per warp
 constexpr int RUN_LANES = 8; // threads that share the pieces of a long run
 

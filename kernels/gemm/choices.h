@@ -15,7 +15,7 @@ typedef struct {
     float microseconds;
 } KeptChoice;
 
-/* Whether to autotune at all: not with FUSEBOX_TUNE=0, nor without a cache folder, because two processes
+/* Whether to autotune at all: not with FUSEBOX_TUNE=0, and not without a cache folder, because two processes
  * might then select different algorithms. */
 bool choices_wanted(void);
 

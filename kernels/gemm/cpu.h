@@ -12,7 +12,7 @@
 
 __BEGIN_DECLS
 
-/* Who computes a product; the first two values are stored in the file of choices. */
+/* The implementation of a product; the first two values are stored in the autotuning cache. */
 typedef enum { PLAN_OPENBLAS = 1, PLAN_ONEDNN, PLAN_AMX } PlanLibrary;
 
 typedef struct {
@@ -29,8 +29,9 @@ CHECKED Status cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const
 /* Runs a plan other than OpenBLAS's. */
 CHECKED Status cpu_plan_run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish);
 
-/* The plan by which gemm_cpu_finish computes these in one pass, valid until the next call; NULL if no library
- * can. A new product is autotuned here, so its operands must exist and ctx must not be measuring. */
+/* The plan by which gemm_cpu_finish computes product and epilogue in one pass, valid until the next call;
+ * NULL if no library can. A new product is autotuned here, so its operands must exist and ctx must not be
+ * measuring. */
 CHECKED Status gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan **plan);
 CHECKED Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish);
 

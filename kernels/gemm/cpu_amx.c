@@ -27,7 +27,7 @@ enum {
                                           // slice
 enum { SLOTS = PARTS * (PARTS + 1) / 2 }; // products of parts in a step
 enum { DEPTH_MOST = 832 };      // depth of a part of a product: a packed panel, 156 KiB, stays in L2
-enum { KEPT_MOST = 196 << 10 }; // elements of the packed operand, 1.2 MB, that stay in L2 with it
+enum { KEPT_MOST = 196 << 10 }; // elements of the other operand, 1.2 MB packed, that stay in L2 with it
 enum { LEAST_ROWS = 24, LEAST = 1 << 20 }; // smaller products are not worth the packing
 
 static int64_t pieces(int64_t count, int64_t of) {
@@ -38,7 +38,8 @@ static int64_t least(int64_t x, int64_t y) {
     return x < y ? x : y;
 }
 
-/* Divides `count` into equal parts of at most `most`; returns their size, a multiple of `of` like `most`. */
+/* Divides `count` into equal parts of at most `most`; returns the size of a part. Both sizes are multiples of
+ * `of`. */
 static int64_t part_of(int64_t count, int64_t most, int64_t of) {
     const int64_t parts = pieces(count, most > of ? most / of * of : of);
     return pieces(pieces(count, parts), of) * of;
@@ -49,9 +50,9 @@ static int64_t part_of(int64_t count, int64_t most, int64_t of) {
 typedef struct {
     const float *from;
     int64_t side, depth; // rows of A or columns of B; depth: the dimension that is summed over
-    int64_t stride;      // of `from`'s rows
-    bool across;         // true: rows run along the side, not the depth
-    bool pairs;          // packs B: pairs
+    int64_t stride;      // stride of `from`'s rows
+    bool across;         // rows of `from` run along the side, not along the depth
+    bool pairs;          // packs B, in pairs
 } Operand;
 
 static __mmask16 mask_of(int64_t count) {
@@ -106,7 +107,7 @@ static void pack_rows(const Operand *o, int64_t side, int64_t depth, int64_t row
 /* Packs blocks of an operand slice by slice; a step is (part, half of the block) tiles. */
 typedef struct {
     const Operand *o;
-    uint16_t *to;        // of `block`
+    uint16_t *to;        // start of the packed block
     int64_t block, next; // the current block and the next slice
     uint16_t turned[PARTS * TILE] __attribute__((aligned(LINE)));
 } Packer;
@@ -128,7 +129,7 @@ static void pack_slice(Packer *packer) {
     packer->next++;
 }
 
-/* ---- beside the tiles ---- */
+/* ---- vector work concurrent with the tiles ---- */
 
 enum { WHOLE = 1 << 10 }; // fixed-point unit of a slice
 
@@ -161,8 +162,8 @@ typedef struct {
     const Gemm *g;
     const GemmFinish *finish;
     int64_t row, rows, column; // rows [row, rows) of C still have to be finished
-    const float *sums;         // of `row`
-    int64_t ahead;             // elements from there to the block that the tiles compute
+    const float *sums;         // sums of the row `row`
+    int64_t ahead;             // elements from the row to the block that the tiles compute
     Packer packer;
     int64_t slices, rate, credit; // slices that may be packed so far; slices per call, as a fraction, and the
                                   // accumulated fraction

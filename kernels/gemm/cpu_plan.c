@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PLANS_MOST = 1024 }; // then all plans are dropped: sentence lengths produce ever new products
+enum { PLANS_MOST = 1024 }; // then all are dropped, because sentence lengths lead to ever new products
 enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
-enum { FEWEST_RUNS = 3, MOST_RUNS = 12 };  // of each library, alternately: a busy moment hits both
-static const double LONG_SECONDS = 0.06;   // no more runs after that
+enum { FEWEST_RUNS = 3, MOST_RUNS = 12 };  // of each library, alternately: a busy moment affects both
+static const double LONG_SECONDS = 0.06;   // timing ends after this time
 static const double SLOW_SECONDS = 0.25;   // timing ends when a run of OpenBLAS takes this long, more than a
 static const double SLOW_TIMES = 2;        // thread ever waits for a core, and this many times oneDNN's time
 static const double OPENBLAS_NEEDS = 0.97; // share of oneDNN's time, because oneDNN's epilogue is free
@@ -83,10 +83,10 @@ static void evict(const void *operand, int64_t rows, int64_t width, int64_t ld, 
 #endif
 }
 
-/* Recreates the caches' state in a real step: `a` was just written by the previous operation, so it stays
- * warm. `b` (weights or saved activations) and an accumulated gradient were last used a step ago, so they are
- * evicted. The fastest library on warm operands may be the slower one in a step. On processors other than x86
- * nothing is evicted. */
+/* Recreates the state of the caches in a real step. `a` was just written by the previous operation, so it
+ * stays warm. `b` (weights or saved activations) and an accumulated gradient were last used a step ago, so
+ * they are evicted. Otherwise a library that is faster only on warm operands could be selected. On processors
+ * other than x86 nothing is evicted. */
 static void evict_operands(const Gemm *g) {
     evict(g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->ldb, g->b_dtype);
     if (g->beta != 0) evict(g->c, g->m, g->n, g->ldc, g->c_dtype);

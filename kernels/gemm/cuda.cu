@@ -39,7 +39,7 @@ bool gemm_cuda_supports(Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
     if (e->kind == EPILOGUE_NONE) return true;
     if (g->m == 0 || g->n == 0 || g->k == 0) return false;
     if (g->batch > 1 && e->kind != EPILOGUE_BIAS) return false;
-    bool aux = epilogue_writes_aux(e->kind) || epilogue_reads_aux(e->kind) || e->aux; // SWIGLU's may be NULL
+    bool aux = epilogue_writes_aux(e->kind) || epilogue_reads_aux(e->kind) || e->aux; // SWIGLU: may be NULL
     if (aux && (e->aux_ld % 8 != 0 || e->aux_ld < g->n || (uintptr_t)e->aux % 16 != 0)) return false;
     Plan *plan;
     Status status = plan_find(ctx, g, e, &plan);

@@ -12,7 +12,7 @@ typedef enum {
     EPILOGUE_GELU_BIAS,     // C = gelu(P + bias)
     EPILOGUE_GELU_AUX_BIAS, // aux = P + bias, C = gelu(aux)
     EPILOGUE_DGELU,         // C = P * gelu'(aux)
-    EPILOGUE_ERF_BIAS,      // these three are the three above with GELU by erf
+    EPILOGUE_ERF_BIAS,      // the following three are the previous three with GELU by erf
     EPILOGUE_ERF_AUX_BIAS,
     EPILOGUE_DERF,
     /* For gated layers (linear.h), with gate and up side by side. Only our own kernel has these, without a
@@ -34,6 +34,8 @@ typedef struct {
     GemmEpilogueKind kind;
     const void *bias;  // (n)
     const void *added; // a matrix with C's layout, for beta = 1; NULL: C itself
-    void *aux;      // (m, n) of C's dtype, its rows aux_ld apart: written by ..._AUX_BIAS and SWIGLU, read by
-    int64_t aux_ld; // DGELU, DERF and, (m, 2n), DSWIGLU
+    /* (m, n) of C's dtype. ..._AUX_BIAS and SWIGLU write it. DGELU, DERF and DSWIGLU read it; for DSWIGLU it
+     * is (m, 2n). */
+    void *aux;
+    int64_t aux_ld; // row stride of aux
 } GemmEpilogue;

@@ -23,7 +23,7 @@ __device__ inline void load_b(const Problem &p, const Maps &maps, uint8_t *to, i
             load_block_to_cluster(to + (i + first) * ROW_BYTES, maps.b, k + first, column + i, filled, EVERY);
     } else {
         const int first = rank * (COLUMNS / CLUSTER);
-        const int row = F::GATE ? column / 2 + rank * (p.n / 2) : column + first; // of gate or of up
+        const int row = F::GATE ? column / 2 + rank * (p.n / 2) : column + first; // a row of gate or of up
         load_block_to_cluster(to + first * ROW_BYTES, maps.b, row, k, filled, EVERY);
     }
 }
@@ -119,12 +119,12 @@ __device__ inline void consume(const Problem &p, const Maps &maps, typename F::S
     Consumer<F> own(shared);
     Parts<F> parts(shared);
     int turn = 0;
-    if (own.group == CONSUMERS - 1) { // the first consumer's turn
+    if (own.group == CONSUMERS - 1) { // passes the turn to the first consumer
         end_turn(MULTIPLY_TURN, own.group);
         end_turn(STORE_TURN, own.group);
     }
     for (Walk walk(p); walk.more(); walk.next()) {
-        if (turn++ % CONSUMERS != own.group) { // the other consumer's tile
+        if (turn++ % CONSUMERS != own.group) { // this tile is the other consumer's
             own.ring.skip(p.steps);
             parts.ring.skip(F::AUX_TILES);
             continue;
@@ -147,7 +147,7 @@ __device__ inline void consume(const Problem &p, const Maps &maps, typename F::S
         parts.all_sent();
         end_turn(STORE_TURN, own.group);
     }
-    if (turn % CONSUMERS == own.group) { // the last consumer has passed the turn on
+    if (turn % CONSUMERS == own.group) { // waits for the turn from the last consumer
         begin_turn(MULTIPLY_TURN, own.group);
         begin_turn(STORE_TURN, own.group);
     }

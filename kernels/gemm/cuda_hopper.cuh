@@ -1,6 +1,6 @@
-/* cuda_hopper: our own product for Hopper (sm_90a), a candidate beside cuBLASLt's algorithms in autotuning:
- * bf16 with fp32 sums, c = a b^T with bias and GELU, c = a b with GELU's gradient. The same product gives the
- * same bits in every run. */
+/* cuda_hopper: our own product for Hopper (sm_90a), which autotuning times together with cuBLASLt's
+ * algorithms: bf16 with fp32 sums, c = a b^T with bias and GELU, c = a b with GELU's gradient. The same
+ * product gives the same bits in every run. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"

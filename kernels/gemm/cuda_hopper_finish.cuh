@@ -85,7 +85,7 @@ template <class F>
 struct Parts {
     typename F::Shared &shared;
     const int warp, lane;
-    Ring<F::BUFFERS> ring; // READS_AUX: a producer fills them with aux
+    Ring<F::BUFFERS> ring; // READS_AUX: a producer fills the buffers with aux
     int sending = -1;      // READS_AUX: the first buffer from which a part of c is being stored, or -1
 
     __device__ explicit Parts(typename F::Shared &shared)
@@ -99,7 +99,7 @@ struct Parts {
                           int column) {
         uint8_t *const through = shared.parts[ring.stage][warp];
         if constexpr (!F::READS_AUX) {
-            if (lane == 0) wait_stores_read<F::BUFFERS - 1>(); // the previous store from this buffer
+            if (lane == 0) wait_stores_read<F::BUFFERS - 1>(); // for the previous store from this buffer
             __syncwarp();
             ring.advance();
         }
@@ -142,7 +142,7 @@ struct Parts {
         }
         __syncwarp();
     }
-    /* READS_AUX: releases the buffers before the last, or at a tile's end the last. */
+    /* READS_AUX: releases all buffers but the last, or at the end of a tile the last. */
     __device__ void sent() {
         if (lane == 0 && sending >= 0) {
             wait_stores_read<1>();

@@ -28,7 +28,7 @@ template <class F>
 __device__ inline void store_narrow(Parts<F> &parts, const CUtensorMap &map, const float (&c)[COLUMNS / 8][4],
                                     int n, int row, int column) {
     uint8_t *const through = parts.shared.parts[parts.ring.stage][parts.warp];
-    if (parts.lane == 0) wait_stores_read<F::BUFFERS - 1>(); // the previous store from this buffer
+    if (parts.lane == 0) wait_stores_read<F::BUFFERS - 1>(); // waits for the previous store from this buffer
     __syncwarp();
     parts.ring.advance();
 #pragma unroll

@@ -21,14 +21,15 @@ enum class Finish {
     ERF,   // GELU by erf
     ERF_SLOPE,
     GATE,       // aux = a b^T, c = silu(gate) * up, halves of aux; storing aux is optional
-    GATE_SLOPE, // c = the gradients of gate and up, halves of aux, from that of their gated product, a b
+    GATE_SLOPE, // c = the gradients of gate and up, halves of aux, from the gradient a b of their gated
+                // product
 };
 
 constexpr int CLUSTER = 2, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;
-constexpr int WARPS = 4;                                 // per warpgroup
-constexpr int ROWS = 128, COLUMNS = 192;                 // of a block's tile
+constexpr int WARPS = 4;                                 // warps per warpgroup
+constexpr int ROWS = 128, COLUMNS = 192;                 // sizes of a block's tile
 constexpr int HALVES = ROWS / 64, ACROSS = COLUMNS / 64; // parts of 64 x 64
-constexpr int DEPTH = 64;                                // of k, per stage
+constexpr int DEPTH = 64;                                // size of a stage along k
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BYTES = COLUMNS * ROW_BYTES;
 constexpr int PART_BYTES = 16 * ROW_BYTES; // a warp's 16 rows of a part, one store
 
@@ -40,9 +41,9 @@ struct Form {
     static constexpr bool READS_AUX = SLOPES || FINISH == Finish::ADD || PAIRS;
     static constexpr bool TRANSPOSED_B = SLOPES || PAIRS; // b is (k, n), else (n, k)
     static constexpr int STAGES = PAIRS ? 4 : 5;
-    static constexpr int BUFFERS = PAIRS ? 8 : GATE ? 6 : READS_AUX ? 3 : 2;  // for parts
+    static constexpr int BUFFERS = PAIRS ? 8 : GATE ? 6 : READS_AUX ? 3 : 2;  // buffers for parts
     static constexpr int TAKEN = PAIRS ? 2 : 1;                               // buffers used at once
-    static constexpr int AUX_TILES = READS_AUX ? HALVES * ACROSS * TAKEN : 0; // of a tile
+    static constexpr int AUX_TILES = READS_AUX ? HALVES * ACROSS * TAKEN : 0; // tiles of aux
 
     struct Shared { // tiles start at multiples of 1024 bytes
         uint8_t a[STAGES][A_BYTES], b[STAGES][B_BYTES];
@@ -55,23 +56,24 @@ struct Form {
 };
 
 struct Problem {
-    int n, steps;     // steps: of DEPTH along k
-    int rows, group;  // rows of tiles, per cluster; how many of them are swept together over all columns
-    int tiles;        // per cluster
+    int n, steps;     // steps of DEPTH along k
+    int rows, group;  // rows of tiles, per cluster; number of these rows that are swept together over all
+                      // columns
+    int tiles;        // tiles per cluster
     const bf16 *bias; // (n), or NULL
     bool aux;         // GELU, GATE: whether aux is written
 };
 
 struct Maps {
     CUtensorMap a, b, c, aux;
-    CUtensorMap second_c, second_aux; // their second halves, for a gated layer
+    CUtensorMap second_c, second_aux; // second halves of c and aux, for a gated layer
 };
 
 /* A block's sequence of tiles. */
 struct Walk {
     const Problem &p;
     int index;
-    int row, column; // first element in C
+    int row, column; // position in C of the tile's first element
 
     __device__ explicit Walk(const Problem &p) : p(p), index(int(blockIdx.x) / CLUSTER) { locate(); }
     __device__ bool more() const { return index < p.tiles; }
@@ -87,7 +89,8 @@ struct Walk {
     }
 };
 
-/* The two consumers take turns at a resource, the first at the first tile. `id`: of two barriers. */
+/* The two consumers take turns at a resource, the first one at the first tile. `id` selects one of two
+ * barriers. */
 __device__ inline void begin_turn(int id, int group) {
     named_wait(id + group, CONSUMERS * WARPGROUP);
 }

@@ -95,7 +95,7 @@ static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
     case EPILOGUE_ERF_AUX_BIAS:
     case EPILOGUE_DERF:
     case EPILOGUE_SWIGLU:
-    case EPILOGUE_DSWIGLU: break; // not in cuBLASLt: see library_has
+    case EPILOGUE_DSWIGLU: break; // not in cuBLASLt; library_has excludes it
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
 }

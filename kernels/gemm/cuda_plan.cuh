@@ -58,7 +58,7 @@ bool plan_take_kept(const CudaDevice *device, Plan *plan, const Algorithm *propo
  * nothing while a graph is being captured. */
 CHECKED Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e);
 
-/* ---- kept choices ---- */
+/* ---- cached choices ---- */
 
 /* The setting of FUSEBOX_TUNE for our own kernel (cuda.cuh). */
 enum OwnKernel { OWN_PROPOSED, OWN_ALWAYS, OWN_NEVER };

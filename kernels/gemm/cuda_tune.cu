@@ -7,12 +7,13 @@
 namespace {
 
 constexpr int ROUNDS = 8;            // timed rounds; one round before them loads the kernels
-constexpr double TOO_SLOW = 1.5;     // times the best after one round: dropped
+constexpr double TOO_SLOW = 1.5;     // a candidate that takes this many times the best time in one round is
+                                     // dropped
 constexpr double FIRST_STAYS = 0.99; // cuBLASLt's first proposal stays unless another is 1% faster
 
 struct Candidate {
     double total, worst; // milliseconds of the rounds so far
-    bool out;            // failed, or too slow
+    bool out;            // failed or was too slow
 };
 
 struct Tuning {
@@ -22,7 +23,7 @@ struct Tuning {
     const Gemm *product;
     const GemmEpilogue *epilogue;
     void *c;
-    bool cold; // the operands would fit in caches, so these are flushed before each run
+    bool cold; // the operands would fit in the caches, so they are evicted before each run
     Event *start, *end;
     Algorithm proposals[PLAN_PROPOSALS];
     Candidate candidates[PLAN_PROPOSALS];
@@ -107,7 +108,7 @@ Status autotune(Tuning *tuning, Plan *plan) {
     void *scratch = NULL; // replaces a C that is accumulated to
     const bool in_place = g->beta != 0 && !tuning->epilogue->added;
     Status status = in_place ? device->allocate(device, bytes_of_c(g), &scratch) : OK;
-    if (status) { // no memory: keep the first proposal
+    if (status) { // without memory, keep the first proposal
         status_free(status);
         plan->settled = true;
         return OK;

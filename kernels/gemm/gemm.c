@@ -30,7 +30,6 @@ static void record_operands(Recorder *recorder, const Gemm *g) {
         b = (RecordInput){shape3(batch, k, n), {g->b_step, b.stride[0], b.stride[1]}};
     }
     record_product(recorder, (RecordInput[]){a, b}, g->beta == 0 ? g->c : NULL); // otherwise C is an input
-                                                                                 // too
 }
 
 Status gemm(Ctx *ctx, const Gemm *g) {

@@ -1,7 +1,7 @@
 /* linear: with oneDNN or AMX tiles the product itself applies bias, residual and activation. Otherwise the
- * product accumulates on top of the bias, which so costs no pass, and an activation or its derivative is one
- * vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over the
- * weights. */
+ * product accumulates on top of the bias, which therefore costs no extra pass, and an activation or its
+ * derivative is one vectorized pass. A few rows (decoding) are dot products instead, with everything in one
+ * pass over the weights. */
 #include "kernels/gemm/cpu.h"
 #include "kernels/gemm/cpu_blas.h"
 #include "kernels/linear/cpu_groups.h"
@@ -16,9 +16,9 @@ enum {
     NEAR = 8,                // rows of x that stay in the L1 cache, a multiple of TILE
     ROWS = 64,               // rows for which a thread reads its weights from memory once
     BLOCK = 16,              // outputs that a thread finishes at a time
-    SLAB = 256,              // columns of a bias gradient that one thread sums at a time, at most
+    SLAB = 256,              // most columns of a bias gradient that one thread sums at a time
     RUN = 128,               // rows summed in fp32 before they are added to the total
-    PIECE = 2048,            // elements of an activation that a thread does at a time
+    PIECE = 2048,            // elements of an activation that a thread processes at a time
 };
 
 /* Fills every row of pre with the bias, plus skip; either may be empty. The product then accumulates on
@@ -121,7 +121,7 @@ static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     }
 }
 
-/* The halves added, and so on. */
+/* Adds the upper half to the lower half repeatedly. */
 static inline float sum_of_lanes(Lanes x) {
     typedef float Half __attribute__((vector_size(sizeof(Lanes) / 2)));
     typedef float Quarter __attribute__((vector_size(sizeof(Lanes) / 4)));
@@ -137,8 +137,8 @@ static inline float sum_of_lanes(Lanes x) {
 }
 
 /* sums[r][s] = row r of x . row outputs[s] of weight. Each sum has one order, whatever the number of rows.
- * Several rows of weights, far apart in memory, are read at once and prefetched explicitly: one row alone,
- * with the hardware's prefetcher, reaches two thirds of this rate in bf16. `rows` is a constant after
+ * Several rows of weights, far apart in memory, are read at once and prefetched explicitly. A single row with
+ * the hardware's prefetcher reaches only two thirds of this rate in bf16. `rows` is a constant after
  * inlining, so the lanes stay in registers. */
 static inline __attribute__((always_inline)) void tile_dots(const int rows, Tensor x, int64_t n,
                                                             Tensor weight, const int64_t outputs[STREAMS],
@@ -205,7 +205,8 @@ static void quantize_rows(Tensor x, GroupOfX *groups) {
     }
 }
 
-/* sums[n][s][o ...] of rows [n, n + count), count <= TILE, which are rows top + n ... of x, or of its groups. */
+/* Computes sums[n][s][o ...] of `count` <= TILE rows: row n of the sums is row top + n of x, or of x's
+ * groups. */
 static void tile_of_sums(const LinearForward *l, const GroupOfX *groups, int64_t top, int64_t n,
                          int64_t count, const int64_t outputs[STREAMS], int64_t o,
                          float sums[ROWS][STREAMS][BLOCK]) {
@@ -222,7 +223,7 @@ static void tile_of_sums(const LinearForward *l, const GroupOfX *groups, int64_t
     }
 }
 
-/* Outputs in blocks `block` + s * stride, of rows [top, top + rows). */
+/* Computes the outputs in blocks `block` + s * stride, for rows [top, top + rows). */
 static void block_of_outputs(const LinearForward *l, const GroupOfX *groups, int64_t top, int64_t rows,
                              int64_t block, int64_t stride) {
     const int64_t out = tensor_rows(l->weight);
@@ -245,7 +246,7 @@ static void block_of_outputs(const LinearForward *l, const GroupOfX *groups, int
 }
 
 /* Each thread owns outputs, in STREAMS blocks at a time, and reads their weights once for ROWS rows. `groups`
- * are x's if the weights are quantized, else NULL. */
+ * are those of x if the weights are quantized, else NULL. */
 static void dot_rows(Ctx *ctx, const LinearForward *l, const GroupOfX *groups) {
     int64_t rows = tensor_rows(l->x), out = tensor_rows(l->weight);
     int64_t blocks = (out + BLOCK - 1) / BLOCK, stride = (blocks + STREAMS - 1) / STREAMS;
@@ -274,7 +275,7 @@ static const char *product_name(const LinearForward *l) {
     return bias ? "product, bias" : "product";
 }
 
-/* Without support in the library: pre is filled with bias and skip, and the product accumulates. */
+/* For products that the library cannot finish: fills pre with bias and skip, and the product accumulates. */
 static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product, Tensor pre) {
     bool bias = !tensor_empty(l->bias), skip = !tensor_empty(l->skip);
     if (bias || skip)

@@ -13,8 +13,8 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 enum {
-    WORDS = GROUP / 4,     // of four codes, in a group
-    PART = GROUP_ROWS * 4, // bytes: a word of each row
+    WORDS = GROUP / 4,     // words of four codes in a group
+    PART = GROUP_ROWS * 4, // bytes of one word of each row
     LINE = 64,             // bytes of a cache line
     AHEAD = 2048,          // prefetch distance in bytes of weights
 };
@@ -29,7 +29,7 @@ void group_of_x(const float x[GROUP], GroupOfX *group) {
     int32_t sum = 0;
 #pragma omp simd reduction(max : most)
     for (int i = 0; i < GROUP; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    const float inverse = most >= 0x1p-120f ? 127 / most : 0; // 1 / most would overflow
+    const float inverse = most >= 0x1p-120f ? 127 / most : 0; // because 1 / most would overflow
 #pragma omp simd reduction(+ : sum)
     for (int i = 0; i < GROUP; i++) {
         const int32_t code = (int32_t)rintf(x[i] * inverse);
@@ -40,7 +40,7 @@ void group_of_x(const float x[GROUP], GroupOfX *group) {
     group->sum = sum;
 }
 
-/* Each of the rows adds the products of its word, exactly. */
+/* Adds to each row the products of its word, exactly. */
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
 /* The instruction multiplies unsigned bytes by signed ones, so it gets u = code + 128:
  *     sum code x = sum u x - 128 sum x */
@@ -71,7 +71,7 @@ static inline Words add_products(Words sums, Bytes codes, Words x) {
 }
 #endif
 
-/* The codes that halves of bytes stand for. */
+/* The codes for the half bytes. */
 static inline Bytes levels_of(Bytes halves) {
 #if defined(__AVX2__)
     const __m256i levels = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)groups_levels));
@@ -112,7 +112,7 @@ static inline __attribute__((always_inline)) void add_tiles(Dtype dtype, int64_t
             for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(tile + AHEAD + i);
             memcpy(&halves, scales[s] + g * GROUP_ROWS, sizeof halves);
             const Words sums = tile_sums(dtype, tile, words, products_begin(x));
-            const Floats scale = (Floats)(__builtin_convertvector(halves, Words) << 16); // of a bf16
+            const Floats scale = (Floats)(__builtin_convertvector(halves, Words) << 16); // bf16 to fp32
             lanes[s] += __builtin_convertvector(sums, Floats) * x->scale * scale;
         }
     }

@@ -7,7 +7,7 @@
 typedef struct {
     int8_t codes[GROUP];
     float scale;
-    int32_t sum; // of the codes
+    int32_t sum; // sum of the codes
 } GroupOfX;
 
 void group_of_x(const float x[GROUP], GroupOfX *group);

@@ -53,7 +53,7 @@ static void activate(const Ctx *ctx, Activation activation, const stored *pre, i
     }
 }
 
-/* y = dy * activation'(pre), in place where y is dy. */
+/* y = dy * activation'(pre), in place if y is dy. */
 static void activation_gradient(const Ctx *ctx, Activation activation, const stored *pre, const stored *dy,
                                 int64_t count, stored *y) {
     switch (activation) {
@@ -171,7 +171,7 @@ static void add_columns(const Ctx *ctx, const stored *x, int64_t rows, int64_t w
         for (int64_t c = 0; c < width; c++) sum[c] += load(x[i * stride + c]);
 }
 
-/* Computes dx of a layer whose input is the output of a gated layer; dx is twice as wide as that. */
+/* Computes dx of a layer whose input is the output of a gated layer; dx is twice as wide as that output. */
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
     Gemm product = linear_input_gradient(l, dpre, first);

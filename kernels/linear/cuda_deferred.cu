@@ -82,7 +82,7 @@ struct GatedSlope {
         Words dy, gate, up;
     };
     const bf16 *dy, *pre;
-    int64_t width; // of dy
+    int64_t width; // width of dy
 
     __device__ __forceinline__ Raw read(int64_t row, int64_t column) const {
         const int64_t at = column < width ? column : column - width;

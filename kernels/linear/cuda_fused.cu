@@ -8,8 +8,8 @@
 #include "kernels/linear/cuda_fused.cuh"
 #include "kernels/linear/cuda_walk.cuh"
 
-/* Bias, tanh-GELU, SwiGLU and their gradients run in the product's epilogue if it supports them; else one
- * kernel does the rest. */
+/* Bias, tanh-GELU, SwiGLU and their gradients run in the product's epilogue if it supports them; otherwise in
+ * one extra kernel. */
 namespace {
 
 /* pre = y + bias, y = activation(pre), in place; bias and pre may be NULL.
@@ -179,8 +179,8 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     return OK;
 }
 
-/* dpre = dy * activation'(pre) if there is an activation (dpre may be dy), and dbias += the sums of dpre over
- * rows if dbias is not empty. */
+/* Computes dpre = dy * activation'(pre) if there is an activation (dpre may be dy), and dbias += the sums of
+ * dpre over rows, unless dbias is empty. */
 template <typename T, int N>
 Status gradient_and_sums(Ctx *ctx, Activation activation, Tensor dy, Tensor pre, Tensor dpre, Tensor dbias) {
     const int64_t rows = tensor_rows(dy), width = tensor_width(dy);

@@ -1,4 +1,4 @@
-/* cuda_fused: the kernels of a linear layer beside its products, each in a file of its own. */
+/* cuda_fused: the kernels of a linear layer other than its products, each in a separate file. */
 #pragma once
 
 #include "kernels/linear/linear.h"

@@ -5,7 +5,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 
-/* reads and writes y, whose rows may have gaps */
+/* Reads and writes y, whose rows may have gaps. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 20 to 30 registers, no shared memory. Occupancy: not limited: all
  * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
@@ -39,7 +39,7 @@ static __device__ float slope(float z) {
     return slope_of<A>(z);
 }
 
-/* reads pre, writes y */
+/* Reads pre, writes y. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 13 to 32 registers, no shared memory. Occupancy: not limited: all
  * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
@@ -55,7 +55,7 @@ static __global__ void activate(const T *pre, int64_t count, T *y) {
     }
 }
 
-/* dpre = dy * activation'(pre); in place where dpre is dy. reads pre and dy, writes dpre */
+/* dpre = dy * activation'(pre), in place if dpre is dy. Reads pre and dy, writes dpre. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 13 to 32 registers, no shared memory. Occupancy: not limited: all
  * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
@@ -105,7 +105,7 @@ static __global__ void multiply_up(const T *pre, int64_t count, int64_t width, T
     }
 }
 
-/* dup = dy * silu(gate): the second half of dpre's columns. dy's rows may lie `stride` apart. */
+/* dup = dy * silu(gate): the second half of dpre's columns. dy's rows have a stride. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 22 to 42 registers, no shared memory. Occupancy: registers; 62 to
  * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
@@ -124,7 +124,7 @@ static __global__ void up_gradient(const T *pre, const T *dy, int64_t stride, in
     }
 }
 
-/* dgate = dy * up * silu'(gate): the first half, where dy may lie. */
+/* dgate = dy * up * silu'(gate): the first half of dpre's columns, which may share memory with dy. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 22 to 43 registers, no shared memory. Occupancy: registers; 62 to
  * 100% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs:
@@ -246,7 +246,7 @@ static Status linear_forward_cuda_naive(Ctx *ctx, const void *contract) {
 SLOT(LINEAR, FORWARD, CUDA, NAIVE, F32, linear_forward_cuda_naive<float>);
 SLOT(LINEAR, FORWARD, CUDA, NAIVE, BF16, linear_forward_cuda_naive<bf16>);
 
-/* Computes dx of a layer whose input is the output of a gated layer; dx is twice as wide as that. */
+/* Computes dx of a layer whose input is the output of a gated layer; dx is twice as wide as that output. */
 template <class T>
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));

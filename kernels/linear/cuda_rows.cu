@@ -10,10 +10,10 @@
  * it. */
 namespace {
 
-constexpr int FEW = 4; // rows, at most
+constexpr int FEW = 4; // at most this many rows
 constexpr int WARP = 32, WARPS = 4;
-constexpr int MANY_OUTPUTS = 16384; // from here on a warp computes more than one output, so that x is read
-                                    // less often
+constexpr int MANY_OUTPUTS = 16384; // from this number on a warp computes more than one output, so that x is
+                                    // read less often
 
 template <typename T, typename Y>
 struct Layer {

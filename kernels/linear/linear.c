@@ -221,7 +221,7 @@ Gemm linear_weight_gradient(const LinearBackward *l, Tensor dpre) {
     return product_of_bytes(&l->dy8, l->dy8.t, &f->x8, f->x8.t, l->dweight, 1);
 }
 
-/* ---- parts, and what a gated layer is made of ---- */
+/* ---- parts, and the plain layer of a gated one ---- */
 
 LinearForward linear_part(const LinearForward *l, int part) {
     LinearForward one = *l;
@@ -427,7 +427,7 @@ static Status run_backward(Ctx *ctx, const LinearBackward *l) {
     return op_run(ctx, &call);
 }
 
-/* Runs in 8 bits if the layer and the fuse say so. */
+/* Runs in 8 bits if the layer and the fuse request it. */
 static Status compute_backward(Ctx *ctx, const LinearBackward *l) {
     if (!in_fp8(ctx, l->forward)) return run_backward(ctx, l);
     LinearForward forward;
@@ -449,7 +449,7 @@ static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
     return b;
 }
 
-/* Defers only the weights' gradients: the next operation needs only dx. */
+/* Defers only gradients of weights, because the next operation needs only dx. */
 Status linear_backward(Ctx *ctx, const LinearBackward *given) {
     LinearBackward l = as_it_is(ctx, given);
     TRY(check_backward(ctx, &l));
@@ -459,7 +459,7 @@ Status linear_backward(Ctx *ctx, const LinearBackward *given) {
 }
 
 Status linear_take_gradient(Ctx *ctx, const LinearForward *l, Tensor *gradient) {
-    *gradient = l->y; // its last reader is the product that writes its gradient
+    *gradient = l->y; // the last reader of y is the product that writes the gradient
     if (l->deferred) return take(ctx, ARENA_SCRATCH, "d hidden", l->y.dtype, l->y.shape, gradient);
     if (!activation_gated(l->activation)) return OK;
     return take(ctx, ARENA_SCRATCH, "d gate and up", l->pre.dtype, l->pre.shape, gradient);

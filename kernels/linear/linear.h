@@ -11,8 +11,8 @@
  *     TANH       tanh(z)                                              BERT's pooler
  *     SWIGLU     silu(gate) * up, silu(z) = z / (1 + exp(-z))         Shazeer 2020, eq. 6: Llama
  *
- * SWIGLU is gated: the first half of pre's columns is the gate, the second is up, and y is half as wide as
- * pre.
+ * SWIGLU is gated: the first half of pre's columns is the gate, the second half is up, and y is half as wide
+ * as pre.
  *
  * Backward:
  *
@@ -64,7 +64,7 @@ typedef enum {
 
 #define ACTIVATION_COUNT (ACTIVATION_SWIGLU + 1)
 
-/* The output is made of two halves of pre, not elementwise. */
+/* Whether each output combines two halves of pre, instead of being elementwise. */
 static inline bool activation_gated(Activation activation) {
     return activation == ACTIVATION_SWIGLU;
 }
@@ -95,11 +95,11 @@ typedef struct LinearForward {
     bool fp8;       // products may run in 8 bits; if it has an activation, its backward pass gets dy_is_dpre
     Tensor scales;  // (OPERANDS) fp32: scales from the previous step (cast.h, `given`); may be empty
     Tensor seen;    // (OPERANDS, CAST_SEEN) fp32: maxima that casts record for the next step; may be empty
-    bool may_defer; // y is read by only one layer, which has fp8, is as wide as x and names this one as input
+    bool may_defer; // y has only one reader: a layer with fp8, as wide as x, that names this layer as input
     bool deferred;  // set by linear_forward: the activation is deferred to that layer
-    Cast x8;      // set by linear_forward where the GPU multiplies e4m3: the backward pass reads t and scale
-    Cast weight8; // the same; training may pass the result of linear_cast_weight, as long as the weight is
-                  // unchanged
+    Cast x8;        // set by linear_forward if the GPU multiplies e4m3: the backward pass reads t and scale
+    Cast weight8;   // set likewise; training may pass the result of linear_cast_weight, as long as the weight
+                    // is unchanged
     bool casts_input; // set by linear.c for a form: x8 must still be computed, from input->pre
 } LinearForward;
 
@@ -116,7 +116,7 @@ typedef struct {
     Cast dy8;        // set by linear_backward: dy as the products read it; empty: unchanged
 } LinearBackward;
 
-/* Where they are empty, y, and pre if an activation is trained, are allocated from `saved`. */
+/* If they are empty, y, and pre if an activation is trained, are allocated from `saved`. */
 CHECKED Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved);
 CHECKED Status linear_backward(Ctx *ctx, const LinearBackward *l);
 
@@ -139,15 +139,15 @@ Gemm linear_product(const LinearForward *l, Tensor y, double beta);
 Gemm linear_input_gradient(const LinearBackward *l, Tensor dpre, Tensor dx);
 Gemm linear_weight_gradient(const LinearBackward *l, Tensor dpre);
 
-/* One layer of a contract with parts: views of its rows of the weight and columns of y. */
+/* One layer of a contract with parts, as views of its rows of the weight and columns of y. */
 LinearForward linear_part(const LinearForward *l, int part);
-/* Its backward pass: the first part writes dx (or accumulates, if asked) and the others accumulate. `forward`
- * receives the part's forward contract, to which the result points. */
+/* The backward pass of that layer: the first part writes dx (or accumulates, if requested) and the others
+ * accumulate. `forward` receives the part's forward contract, to which the result points. */
 LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearForward *forward);
 
-/* The plain layer that computes pre of a gated one: a form runs it before the gate. */
+/* The plain layer that computes pre of a gated layer; a form runs it before the gate. */
 LinearForward linear_ungated(const LinearForward *l, Tensor pre);
-/* The rest of its backward pass, once dpre, (..., O), is computed. */
+/* The rest of the gated layer's backward pass, once dpre, (..., O), is computed. */
 LinearBackward linear_ungated_backward(const LinearBackward *l, Tensor dpre);
 /* (..., O): the shape of dpre, and of a pre that is not saved. */
 Shape linear_pre_shape(const LinearForward *l);
@@ -156,7 +156,8 @@ Shape linear_pre_shape(const LinearForward *l);
 const char *activation_name(Activation activation);
 const char *activation_gradient_name(Activation activation);
 Arithmetic activation_arithmetic(Activation activation);
-/* PyTorch's names; linear_torch: the naive form's product, which includes the bias there. */
+/* The names of PyTorch's operators. linear_torch: that of the naive form's product, which in PyTorch includes
+ * the bias. */
 TorchName activation_torch(Activation activation);
 TorchName activation_gradient_torch(Activation activation);
 TorchName linear_torch(const LinearForward *l);

@@ -57,7 +57,7 @@ static double exponentials(float *x, float shift, int64_t count) {
     return total;
 }
 
-/* Sums over short runs, as above. */
+/* Sums over short runs, like exponentials(). */
 static double sum_of(const float *x, int64_t count) {
     enum { RUN = 1024 };
     double total = 0;
@@ -88,7 +88,7 @@ static float softmax_row(const Loss *l, double scale, stored *logits, float *roo
     }
     float *wide = run_of(logits, room), maximum = widen_row(logits, l->vocab, wide);
     double picked = (double)wide[target],
-           expected = picked; // expected: the logits averaged over the smoothed target
+           expected = picked; // the mean of the logits under the smoothed target
     if (l->smoothing > 0) expected += l->smoothing * (sum_of(wide, l->vocab) / (double)l->vocab - picked);
     double sum = exponentials(wide, maximum, l->vocab);
     float loss = (float)(log(sum) + (double)maximum - expected);
@@ -165,7 +165,8 @@ static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t rows = tensor_rows(l->hidden), most = CHUNK_LOGITS / l->vocab;
     if (most < FEWEST_ROWS) most = FEWEST_ROWS;
     int64_t chunks = (rows + most - 1) / most;
-    int64_t size = chunks ? (rows + chunks - 1) / chunks : 0; // equal chunks: no short last one
+    int64_t size = chunks ? (rows + chunks - 1) / chunks : 0; // equal chunks, so that the last one is not
+                                                              // short
     int64_t room = rows < most ? rows : most; // a shorter batch needs a single, possibly larger chunk
     Tensor logits, wide = {0};                // (room, vocab), (threads, vocab)
     TRY(take(ctx, ARENA_SCRATCH, "loss.logits", STORED_DTYPE, shape2(room, l->vocab), &logits));

@@ -97,7 +97,7 @@ template <typename T>
 __device__ __forceinline__ void write_pack(const Rows<T> &r, T *x, int i, const Words &words,
                                            const Softmax &softmax) {
     constexpr int WIDTH = VECTOR<T>;
-    const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab; // of the smoothed target
+    const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab; // the smoothed target
     float values[WIDTH];
     unpack<T>(words, values);
     add_bias(r, (int64_t)i * WIDTH, values);
@@ -123,7 +123,7 @@ __device__ __forceinline__ void write_ends(const Rows<T> &r, T *x, int mine, int
     if (mine == owner % threads) x[target] = from_float<T>(scale * (softmax(chosen) - aim));
 }
 
-/* A row's loss; `mean` of its logits. */
+/* A row's loss; `mean` is the mean of its logits. */
 template <typename T>
 __device__ __forceinline__ float loss_of(const Rows<T> &r, const Softmax &softmax, float chosen, float mean) {
     return softmax.top - chosen + softmax.log_sum * LN_2 + r.smoothing * (chosen - mean);
@@ -171,7 +171,7 @@ __device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, i
     }
 }
 
-/* Starts the copies of the same packs to shared memory. */
+/* Starts the copies of these packs to shared memory. */
 template <int THREADS>
 __device__ __forceinline__ void copy_packs(Words *to, const Words *from, int first, int end) {
     for (int i = first + (int)threadIdx.x; i < end; i += THREADS) gpu::copy_async_16(to + i, from + i, true);
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
 template <typename T, int THREADS>
 Status launch_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
     const size_t row_bytes = (size_t)(r.vocab / VECTOR<T>)*sizeof(Words),
-                 own = 1024; // own: scratch of the reductions
+                 own = 1024; // own: bytes of the reductions' scratch
     if (!ctx->training)
         return LAUNCH(ctx, (softmax_rows<T, THREADS, false, false>), (unsigned)rows, THREADS, 0, r);
     if (row_bytes + own > cuda_device(ctx)->shared_bytes)

@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(THREADS) log_softmax(int64_t vocab, int
     }
 }
 
-/* reads and writes the first `vocab` columns */
+/* Reads and writes the first `vocab` columns. */
 /* Anatomy. Parallel: over logits, one per thread and iteration. Launch: grid stride, at most 32 blocks of 256
  * per multiprocessor. Holds: 20 to 32 registers, no shared memory. Occupancy: not limited: all warps fit.
  * Reads: one scalar per thread, coalesced. Syncs: none. Fusion: into softmax_rows, as the fused form does. */

@@ -1,7 +1,7 @@
 /* loss: the head's projection and softmax cross-entropy, from the last hidden state.
  *
  *     logits    = hidden weight^T + bias      over the first `vocab` rows of weight; the rest is padding
- *     losses[n] = logsumexp(logits[n]) - sum over v of q[n,v] * logits[n,v],    or 0 where targets[n] is -1
+ *     losses[n] = logsumexp(logits[n]) - sum over v of q[n,v] * logits[n,v],    or 0 if targets[n] is -1
  *     loss     += s * sum over n of losses[n]
  *
  * s is `scale` or, with a count, scale / count[0] (0 for a count of 0: a batch of padding only). q[n] is

@@ -72,7 +72,7 @@ static float rms_row(const stored *r, const stored *weight, double eps, int64_t 
 typedef struct {
     DropoutMask elements, samples;
     bool drops, deepens; // whether dropout and stochastic depth are on
-    int64_t rows;        // per sample
+    int64_t rows;        // rows per sample
 } SkipMask;
 
 static SkipMask skip_mask(const NormForward *n) {
@@ -141,7 +141,7 @@ static void backward_row(const NormBackward *b, int64_t row, float *dweight, flo
     const stored *r = stored_row(tensor_empty(f->skip) ? f->x : f->r, row), *dy = stored_row(b->dy, row);
     const stored *weight = f->weight.data;
     float mean = ((const float *)f->mean.data)[row], rstd = ((const float *)f->rstd.data)[row];
-    float sum = 0, product = 0; // of g; of g * n
+    float sum = 0, product = 0; // sums of g, and of g * n
 #pragma omp simd reduction(+ : sum, product)
     for (int64_t c = 0; c < width; c++) {
         float n = (load(r[c]) - mean) * rstd, d = load(dy[c]), g = d * load(weight[c]);
@@ -186,7 +186,7 @@ static void rms_backward_row(const NormBackward *b, int64_t row, float *dweight,
         const stored *r = stored_row(tensor_empty(f->skip) ? f->x : f->r, row) + at;
         const stored *dy = stored_row(b->dy, row) + at;
         stored *dr = stored_row(b->dr, row) + at;
-        float rstd = rstds[h], product = 0; // of g * n
+        float rstd = rstds[h], product = 0; // product: sum of g * n
 #pragma omp simd reduction(+ : product)
         for (int64_t c = 0; c < width; c++) {
             float n = load(r[c]) * rstd, d = load(dy[c]);

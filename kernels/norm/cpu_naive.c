@@ -173,7 +173,7 @@ static void add_columns(const Ctx *ctx, const real *x, int64_t rows, int64_t wid
 typedef struct {
     Tensor r, dy, dr;       // (rows, C)
     Tensor n, g, product;   // (rows, C)
-    Tensor g_mean, gn_mean; // (rows); g_mean of LAYER only
+    Tensor g_mean, gn_mean; // (rows); g_mean is for LAYER only
 } Rows;
 
 static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
@@ -191,7 +191,7 @@ static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
     return take(ctx, ARENA_SCRATCH, "norm.g_mean", dtype, shape1(tensor_rows(s->r)), &s->g_mean);
 }
 
-/* dr = (or +=) rstd * (g - mean(g) - n * mean(g * n)); RMS without mean(g) */
+/* dr = (or +=) rstd * (g - mean(g) - n * mean(g * n)); for RMS without mean(g) */
 static void input_gradient(const Ctx *ctx, const NormBackward *b, const Rows *s) {
     const real *rstd = b->forward->rstd.data, *n = s->n.data, *g = s->g.data;
     const real *g_mean = tensor_empty(s->g_mean) ? NULL : s->g_mean.data, *gn_mean = s->gn_mean.data;

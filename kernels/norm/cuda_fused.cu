@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_any(const ForwardRows
     wait_for_previous();
     let_next_start();
     const T *source = n.skip ? n.r : n.x;
-    float sum = 0.f; // of the values, or of their squares
+    float sum = 0.f; // sum of the values, or of their squares
     for (int c = threadIdx.x; c < n.columns; c += BLOCK_THREADS) {
         if (n.skip) {
             float added[1] = {to_float(n.skip[start + c])};
@@ -148,7 +148,7 @@ int block_threads(int64_t row_packs, int packs) {
 template <typename T>
 struct ForwardPlan {
     void (*kernel)(ForwardRows<T>);
-    int threads, rows; // per block
+    int threads, rows; // threads and rows per block
 };
 template <typename T, NormKind KIND, bool DROP>
 ForwardPlan<T> forward_plan(int64_t row_packs) {

@@ -12,9 +12,9 @@
 namespace {
 
 constexpr int MULTIPROCESSORS = 132; // constant, so that the order of sums over rows is the same on every GPU
-constexpr int THREADS = 256;         // per block, for one row or several at once
+constexpr int THREADS = 256;         // threads per block, for one row or several at once
 constexpr int ANY_RESIDENT = 4;      // blocks per multiprocessor for rows of any length
-constexpr int MOST_PACKS = 4;        // packs of a row per thread, at most
+constexpr int MOST_PACKS = 4;        // most packs of a row per thread
 
 /* Sums over rows: dweight, dbias (LAYER only), and the incoming dr. */
 template <NormKind KIND>
@@ -310,7 +310,7 @@ Status backward(Ctx *ctx, const NormBackward *n) {
                        {b.dy, b.r, b.weight, b.dr, b.dskip}))
         plan = backward_plan<T, KIND>(packs, b.mask.on());
     const int64_t tiles = divide_up(rows, plan.rows), most = divide_up(plan.most, heads);
-    const int64_t blocks = tiles < most ? tiles : most; // per head
+    const int64_t blocks = tiles < most ? tiles : most; // blocks per head
     const size_t shared = plan.threads.y > 1 ? (size_t)(columns * b.sums) * sizeof(float) : 0;
 
     Tensor partials;

@@ -5,7 +5,7 @@
 #include "kernels/cuda/reduce.cuh"
 
 static constexpr int WARP = 32;
-static constexpr int BLOCK_THREADS = 256; // at most, if a block holds one row
+static constexpr int BLOCK_THREADS = 256; // most threads, if a block holds one row
 
 /* Sums a and b over the row's group; every thread gets the sums. `slot` alternates between calls, so that one
  * barrier is enough: no thread overwrites a slot that another may still read. */

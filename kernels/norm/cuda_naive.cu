@@ -346,7 +346,7 @@ static __global__ void multiply_rows(const T *dy, const T *weight, int64_t count
     }
 }
 
-struct Statistics { // (rows) each; g_mean: NULL for RMS
+struct Statistics { // (rows) each; g_mean is NULL for RMS
     const float *rstd, *g_mean, *gn_mean;
 };
 
@@ -377,7 +377,7 @@ static __global__ void input_gradient(const float *n, const float *g, Statistics
 struct Rows {
     Tensor r, dy, dr;       // (rows, C)
     Tensor n, g, product;   // (rows, C) fp32
-    Tensor g_mean, gn_mean; // (rows) fp32; g_mean: of LAYER only
+    Tensor g_mean, gn_mean; // (rows) fp32; g_mean is for LAYER only
     Tensor partials;
 };
 
@@ -395,7 +395,7 @@ static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
     return columns_take(ctx, s->product, &s->partials);
 }
 
-/* dweight += sum of dy * n;   dbias += sum of dy;   dr_sums += sum of dr before anything is added to it */
+/* dweight += sum of dy * n;   dbias += sum of dy;   dr_sums += sum of the incoming dr */
 template <class T>
 static Status parameter_gradients(Ctx *ctx, const NormBackward *b, bool packed, const Rows *s) {
     const TorchName torch = norm_torch(ctx, b->forward);

@@ -7,7 +7,7 @@
 /* Passed to kernels by value. */
 struct SkipMask {
     DropoutMask elements, samples;
-    int64_t rows; // per sample
+    int64_t rows; // rows per sample
 
     __host__ __device__ inline bool on() const { return elements.on() || samples.on(); }
 };

@@ -11,9 +11,9 @@
  * consecutive rows: either the whole skip is kept and divided by 1 - rate, or it is dropped. The decision is
  * the first word that a Dropout draws for row `sample` and block NORM_DEPTH_BLOCK of columns. Without a skip,
  * r is x itself and stays empty. RMS has neither bias nor mean: both stay empty, and so does dbias. RMS can
- * normalize heads: if the weight is narrower than x, each C columns of x are a row of their own, as for
- * queries and keys in Qwen3. x, y, dy and dr may then be columns of a packed projection. In inference y may
- * share memory with x; the backward pass reads x.
+ * normalize heads: if the weight is narrower than x, each C columns of x are normalized as a separate row, as
+ * for queries and keys in Qwen3. x, y, dy and dr may then be columns of a packed projection. In inference y
+ * may share memory with x; the backward pass reads x.
  *
  * Backward, with n = (r - mean) * rstd (RMS: r * rstd) and g = dy * weight:
  *
@@ -50,9 +50,9 @@ typedef struct {
     Tensor y;          // (..., C)
     Tensor mean, rstd; // (rows) fp32; RMS: mean is empty, and rstd (rows * heads)
     double eps;
-    Dropout dropout;    // of skip; off if skip is empty
+    Dropout dropout;    // dropout of skip; off if skip is empty
     Dropout depth;      // stochastic depth of the skip's samples; off if skip is empty
-    int64_t depth_rows; // per sample, with depth
+    int64_t depth_rows; // rows per sample, with depth
 } NormForward;
 
 typedef struct {
@@ -66,7 +66,7 @@ typedef struct {
     Tensor dr_sums;  // (C) fp32, +=; empty unless accumulate, and with dropout or heads
 } NormBackward;
 
-/* Where they are empty, r, y, mean and rstd are allocated from `saved`. */
+/* If they are empty, r, y, mean and rstd are allocated from `saved`. */
 CHECKED Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved);
 CHECKED Status norm_backward(Ctx *ctx, const NormBackward *n);
 

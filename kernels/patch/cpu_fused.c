@@ -47,8 +47,8 @@ static Status patch_forward_cpu_fused(Ctx *ctx, const void *contract) {
 }
 SLOT(PATCH, FORWARD, CPU, FUSED, STORED_DTYPE, patch_forward_cpu_fused);
 
-/* Columns [first, last) of every gradient except the weight's: of each position, summed over pictures,
- * from which bias and token are summed. The order of each sum does not depend on the number of threads. */
+/* Columns [first, last) of every gradient except the weight's: first each position's sum over pictures, then
+ * bias and token from these sums. The order of each sum does not depend on the number of threads. */
 static void sum_columns(const PatchBackward *p, const PatchSizes *s, int64_t first, int64_t last) {
     const stored *dy = p->dy.data;
     int64_t width = last - first;

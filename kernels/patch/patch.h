@@ -23,12 +23,12 @@
 
 __BEGIN_DECLS
 
-enum { PATCH_CHANNELS = 4 }; // at most
+enum { PATCH_CHANNELS = 4 }; // most channels
 
 /* x, weight, bias, token, position and y have one dtype. */
 typedef struct {
     Tensor pixels;                    // (B, H, W, channels) u8, device memory
-    double mean[PATCH_CHANNELS];      // per channel, of values in [0, 1]
+    double mean[PATCH_CHANNELS];      // mean of each channel, for values in [0, 1]
     double deviation[PATCH_CHANNELS]; // above 0
     int64_t size;                     // P: a patch is P x P pixels
     Tensor weight;                    // (C, channels*P*P)
@@ -44,7 +44,7 @@ typedef struct {
     Tensor dy;        // (B, T, C)
     Tensor dweight;   // (C, channels*P*P) fp32, +=
     Tensor dbias;     // (C) fp32, +=
-    Tensor dtoken;    // (C) fp32, +=; empty where token is
+    Tensor dtoken;    // (C) fp32, +=; empty if token is
     Tensor dposition; // (T, C) fp32, +=
 } PatchBackward;
 

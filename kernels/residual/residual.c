@@ -2,7 +2,7 @@
 
 static const Tensor none = {0};
 
-/* ---- who adds ---- */
+/* ---- the operation that adds ---- */
 
 /* Whether the linear layer adds the residual. With post-norm, the norm adds, because only the norm reads
  * the sum. With pre-norm, x must be written in any case, and adding it in the linear layer's epilogue
@@ -60,7 +60,7 @@ Status residual_normalize(Ctx *ctx, Residual *s, NormForward *n, ArenaKind saved
     return OK;
 }
 
-/* ---- which rows ---- */
+/* ---- first rows ---- */
 
 /* (B, T, C) becomes (B, 1, C). */
 static Status first_rows(Ctx *ctx, const char *name, ArenaKind saved, Tensor *x, PoolForward *p) {
@@ -91,7 +91,7 @@ static Status leave_others(Ctx *ctx, Residual *s, Tensor *u, ResidualAdd *add, A
     return OK;
 }
 
-/* From here on down, d and du cover all rows; `du` holds the first rows of du. */
+/* For the operations below, d and du cover all rows again; `du` holds the first rows of du. */
 static Status return_to_all(Ctx *ctx, ResidualGradient *g, const ResidualAdd *add, Tensor du, Tensor all_du) {
     const bool same = g->branch.data == g->d.data;
     TRY(first_rows_back(ctx, "first heads", &add->first_u, du, all_du));

@@ -31,16 +31,16 @@ typedef struct {
 /* One addition: data saved for the backward pass. */
 typedef struct {
     LinearForward linear;
-    PoolForward first_u, first_x; // if only first rows are needed: those of u and of x
+    PoolForward first_u, first_x; // if only first rows are needed: the first rows of u and of x
 } ResidualAdd;
 
 typedef struct {
     Tensor d;       // (B, T, C): gradient of x
-    Tensor branch;  // (B, T, C): gradient of the last addition to x: d, or a tensor of its own with dropout
+    Tensor branch;  // (B, T, C): gradient of the last addition to x: d, or a separate tensor with dropout
     Tensor bias;    // (C): a bias gradient to which the next norm adds the sum of d's rows; or empty
     Tensor dropped; // (B, T, C): memory for `branch`; empty without dropout
     Tensor all[2];  // (B, T, C): memory for d and `dropped` below an addition to first rows; else empty
-    bool post;      // as in Residual
+    bool post;      // the same as in Residual
 } ResidualGradient;
 
 /* Call before each block: takes memory for its results. `runs_again`: the backward pass runs the block a

@@ -12,7 +12,7 @@ typedef struct {
  * [low, high), which are all equal or a single one. */
 typedef struct {
     int32_t low, high;
-    Reach above; // from `high` up
+    Reach above; // reach of the weights from `high` up
     int64_t ties;
     int64_t mass; // sum of all kept weights
 } Cut;
@@ -82,7 +82,7 @@ int32_t sample_host(const SampleRule *rule, const float *logits, int64_t vocab, 
     }
     Cut c = restrict_to(rule, weights, vocab);
     int64_t target = (int64_t)(uniform * (double)c.mass), sum = 0, ties = 0;
-    int32_t chosen = best; // if the product was rounded up to the total
+    int32_t chosen = best; // stays the result if the product was rounded up to the total
     for (int64_t i = 0; i < vocab; i++) {
         bool kept = weights[i] >= c.high || (weights[i] >= c.low && ties++ < c.ties);
         if (!kept) continue;

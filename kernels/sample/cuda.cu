@@ -10,7 +10,7 @@
 namespace {
 
 constexpr int THREADS = 512, WARP = 32, WARPS = THREADS / WARP;
-constexpr int CLUSTER = 8; // blocks
+constexpr int CLUSTER = 8; // blocks per cluster
 constexpr int WIDTH = 4;   // neighbouring ids per access: 16 bytes
 constexpr int CUTS = 3;    // thresholds tested at once
 constexpr int NUMBERS = 2 * CUTS;
@@ -24,7 +24,7 @@ struct Reach {
  * [low, high), which are all equal or a single one. */
 struct Cut {
     int32_t low, high;
-    Reach above; // from `high` up
+    Reach above; // reach of the weights from `high` up
     int64_t ties, mass;
 };
 
@@ -32,7 +32,7 @@ struct Cut {
 struct Row {
     const float *logits; // (count)
     int32_t *weights;    // (count)
-    int first, count;    // the first id; ids
+    int first, count;    // the first id; number of ids
 };
 
 struct Total {
@@ -314,7 +314,7 @@ struct Draw {
     SampleRule rule;
     const float *logits;
     int vocab;
-    int32_t *spilled; // (all shares), or NULL: weights are in shared memory
+    int32_t *spilled; // (all shares), or NULL if weights are in shared memory
     const double *uniforms;
     int32_t *position, *token, *sampled;
 };
@@ -328,7 +328,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     const Row row = {d.logits + first, d.spilled ? d.spilled + rank * share : weights, first,
                      min(share, d.vocab - first)};
     Exchange<BLOCKS> exchange = {&slots, rank, 0};
-    exchange.meet(); // all blocks have started
+    exchange.meet(); // waits until all blocks have started
     wait_for_previous();
     let_next_start();
     const int position = *d.position;
@@ -344,7 +344,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
         const int64_t target = (int64_t)(uniform * (double)c.mass);
         const int found = pick(row, exchange, c, target);
         if (found >= 0) chosen = found;
-        if (target < c.mass) own = found >= 0; // else the product was rounded up to the total
+        if (target < c.mass) own = found >= 0; // otherwise the product was rounded up to the total
     }
     if (!own) return;
     d.sampled[position] = chosen;
@@ -378,7 +378,7 @@ __global__ void __launch_bounds__(THREADS) draw_together(const __grid_constant__
 Status sample_cuda(Ctx *ctx, const Sample *s) {
     const bool together = cuda_device(ctx)->capability == 90;
     const int blocks = together ? CLUSTER : 1, share = share_of((int)s->vocab, blocks);
-    const size_t bytes = (size_t)share * sizeof(int32_t), own = 8192; // own: memory of the exchange
+    const size_t bytes = (size_t)share * sizeof(int32_t), own = 8192; // own: bytes of the exchange
     const bool fits = bytes + own <= cuda_device(ctx)->shared_bytes;
     Tensor spilled = {};
     if (!fits) TRY(take(ctx, ARENA_SCRATCH, "sample.weights", I32, shape2(blocks, share), &spilled));

@@ -5,7 +5,7 @@
  *
  * so that sums do not depend on their order, and every device draws the same token. Weights below min_p *
  * 2^30 count as 0. The top_k heaviest weights are kept (among equals the lower id), and of these the
- * smallest set of heaviest ones whose sum is at least top_p of the top_k's sum (nucleus sampling:
+ * smallest set of heaviest weights whose sum is at least top_p of the top_k's sum (nucleus sampling:
  * Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). The result is the first kept id, in order of
  * ids, at which the running sum of kept weights exceeds uniform * their total. Greedy takes the largest
  * logit, and the lowest id among equals. */
@@ -46,7 +46,7 @@ typedef struct {
                  // are -inf
 } Sample;
 
-/* NULL in a build without CUDA. Takes scratch; does nothing else while measuring. */
+/* NULL in a build without CUDA. Takes scratch; while measuring it does nothing else. */
 __attribute__((weak)) CHECKED Status sample_cuda(Ctx *ctx, const Sample *sample);
 
 __END_DECLS

@@ -15,7 +15,7 @@ enum { BUFFER_BYTES = 4 << 20, BUFFERS = 1024, API_MAJOR = CUPTI_API_VERSION / 1
 static struct {
     Buffer buffers[BUFFERS];
     int full;
-    int64_t lost; // buffers for which memory had run out
+    int64_t lost; // buffers that could not be allocated
     bool clock_registered;
 } received;
 
@@ -88,7 +88,7 @@ static void on_call(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id
     const CUpti_CallbackData *call = data;
     if (c->capture >= 0) return; // captured, not launched
     if (call->callbackSite != CUPTI_API_ENTER) return;
-    if (call->correlationId == c->launch_call) return; // a call inside one that has already been counted
+    if (call->correlationId == c->launch_call) return; // a call inside a counted call
     c->launch_call = call->correlationId;
     c->launches++;
 }
@@ -174,7 +174,7 @@ static void cupti_close(Cupti *base) {
     memory_free(c);
 }
 
-/* NULL if it is not found. It stays loaded. */
+/* NULL if the library is not found. The library stays loaded. */
 static void *open_library(void) {
     char name[32];
     snprintf(name, sizeof name, "libcupti.so.%d", API_MAJOR);

@@ -1,6 +1,5 @@
-/* Maps the nodes of captured graphs to the marks they were captured under, so that the kernels of a graph
- * launch can be told apart. Work is captured into a graph; an executable graph is a copy of it, and CUPTI
- * reports which node is a copy of which. Kernels carry their node's id. */
+/* Maps nodes of captured graphs to the marks under which they were captured, which attributes the kernels of
+ * a graph launch. */
 #include "profile/cupti/internal.h"
 
 #include "base/memory.h"

@@ -58,7 +58,7 @@ typedef struct {
     Marked *marked;
     int64_t marked_count, marked_room;
 
-    /* Of graphs. */
+    /* For graphs. */
     int64_t marks[MARKS_MOST]; // open marks
     int depth;
     int64_t capture; // the first mark of the current capture; -1: none

@@ -205,7 +205,7 @@ static void take_turns(Opened *c) {
         Activity *a = &c->activities[turns[i].activity];
         if (a->stream != ahead->stream || a->begin >= ahead->end) continue;
         a->begin = ahead->end;
-        if (a->end < a->begin) a->end = a->begin; // it did not wait, and ended earlier
+        if (a->end < a->begin) a->end = a->begin; // the kernel did not wait, and ended earlier
     }
     memory_free(turns);
 }

@@ -29,7 +29,7 @@ static ChatMessage message_of(ChatRole role, const char *text) {
 }
 
 /* Renders a question, an answer and, if there are three messages, the last one. *behind is set to the
- * position after the answer, or -1 unless the rendering contains the answer exactly once. */
+ * position after the answer, or to -1 if the rendering does not contain the answer exactly once. */
 static Status render_answer(const Chat *chat, ChatMessage messages[3], int64_t count,
                             char sentinel[SENTINEL_SIZE], JinjaOutput *output, int64_t *behind) {
     chat_choose_sentinel(messages[2].text, messages[2].length, sentinel);
@@ -50,7 +50,7 @@ static Status end_is_no_token(const char *text, int64_t length) {
                 (int)line, text);
 }
 
-/* The end is the added token after an answer. If there is none, it is the tokenizer's. */
+/* The end is the added token after an answer or, if there is none, the tokenizer's end token. */
 static Status take_end(Chat *chat, const char *text, int64_t length) {
     TokenList ids = {0};
     int32_t last = tokenizer_special(chat->tokenizer, TOKEN_END);
@@ -146,8 +146,8 @@ static Status find_content(const Chat *chat, ChatMessage *messages, int64_t coun
     return status;
 }
 
-/* Appends the tokens of the text from `from` on, and finds the first token of the content at `start`, or at
- * the space before it, because a word's first token may include the space. */
+/* Appends the tokens of the text from `from` on, and finds the first token of the content. That token begins
+ * at `start`, or at the space before, because a word's first token may include the space. */
 static Status encode_content(const Chat *chat, const JinjaOutput *whole, int64_t from, int64_t start,
                              TokenList *ids, int64_t *content) {
     const JinjaOutput text = {.text = whole->text + from, .length = whole->length - from};
@@ -175,7 +175,7 @@ Status chat_encode(const Chat *chat, const ChatMessage *messages, int64_t count,
     return status;
 }
 
-/* Drops the tokens from `first` on up to the end of an answer, which exists already. */
+/* Drops the tokens from `first` to the end of an answer, because the window already contains them. */
 static void drop_end(const Chat *chat, TokenList *ids, int64_t first, int64_t *content) {
     int64_t end = first;
     while (end < ids->count && ids->ids[end] != chat->end) end++;
@@ -190,7 +190,7 @@ static void drop_end(const Chat *chat, TokenList *ids, int64_t first, int64_t *c
 Status chat_encode_next(const Chat *chat, const ChatMessage *message, bool ended, TokenList *ids,
                         int64_t *content) {
     ChatMessage messages[3] = {[2] = *message};
-    char sentinel[SENTINEL_SIZE]; // replaces the answer
+    char sentinel[SENTINEL_SIZE]; // stands for the answer
     JinjaOutput output = {0};
     int64_t behind, start, first = ids->count;
     Status status = render_answer(chat, messages, 3, sentinel, &output, &behind);

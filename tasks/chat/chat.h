@@ -8,17 +8,17 @@
 typedef struct {
     ChatTemplate template;
     Tokenizer *tokenizer; // owned by the caller
-    int32_t end; // the token that ends an answer: the one the template writes, or the tokenizer's end
-    bool ends;   // the template writes it
+    int32_t end; // the token that ends an answer: written by the template, or else the tokenizer's end
+    bool ends;   // the template writes the end token
 } Chat;
 
 /* Uses the tokenizer's own template, or the one named `name` (chat_template_open). ERROR_USAGE if there is
  * none, or the tokenizer lacks the token that ends an answer; ERROR_FORMAT for a template that cannot be
  * run. */
 CHECKED Status chat_open(Tokenizer *tokenizer, const char *name, Chat *chat);
-/* Uses a template's source. */
+/* Uses the source of a template. */
 CHECKED Status chat_open_source(Tokenizer *tokenizer, const char *source, Chat *chat);
-void chat_close(Chat *chat); // accepts an all-zero one
+void chat_close(Chat *chat); // accepts an all-zero chat
 
 /* Appends a conversation's tokens; with `ask` also the prompt for an answer. *content, unless NULL, is set to
  * the index, among the appended tokens, of the first token of the last message's content. ERROR_FORMAT if the

@@ -1,5 +1,4 @@
-/* Finds the assistant's tokens of a conversation: those that another answer would replace, between the prompt
- * for an answer and its end token. They are located by comparing renderings of the template. */
+/* Finds the assistant's tokens of a conversation by comparing renderings of the template. */
 #define _GNU_SOURCE
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
@@ -8,11 +7,11 @@
 
 typedef struct {
     const Chat *chat;
-    ChatMessage *messages; // a copy
+    ChatMessage *messages; // a copy of the conversation's messages
     int64_t count;
-    JinjaOutput text; // of the conversation
+    JinjaOutput text; // rendering of the conversation
     const int32_t *ids;
-    int64_t length; // of ids
+    int64_t length; // number of ids
     uint8_t *marks; // (length)
 } Answers;
 
@@ -31,9 +30,9 @@ static Status ambiguous(int64_t message) {
         (long long)message + 1);
 }
 
-/* ---- where an answer stands ---- */
+/* ---- where an answer is ---- */
 
-/* The number of equal bytes at the beginning, or at the end, at most `most`. */
+/* The number of equal bytes at the beginning, or at the end; at most `most`. */
 static int64_t same_bytes(const JinjaOutput *a, const JinjaOutput *b, bool end, int64_t most) {
     int64_t same = 0;
     if (most > a->length) most = a->length;
@@ -44,8 +43,8 @@ static int64_t same_bytes(const JinjaOutput *a, const JinjaOutput *b, bool end, 
     return same;
 }
 
-/* Where an answer to the preceding messages would begin: after the prompt for one. -1: unknown, because the
- * conversation continues differently from the prompt. */
+/* The position where an answer to the preceding messages would begin: after the prompt for an answer. -1:
+ * unknown, because the conversation continues differently from the prompt. */
 static int64_t find_asked(const Answers *a, int64_t message) {
     JinjaOutput before = {0};
     Status status = render(a, message, true, &before);

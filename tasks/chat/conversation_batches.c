@@ -96,8 +96,7 @@ static Status make_conversations(void *context, int64_t position, void *memory, 
         put_padding(c->sizes.source, T, &row);
         batch->tokens += row.answers;
         if (members > 1)
-            batch->starts = starts; // otherwise only tokens of the same conversation precede a
-                                    // token
+            batch->starts = starts; // in an unpacked row all earlier tokens are of the same conversation
     }
     memory_free(chosen);
     return OK;

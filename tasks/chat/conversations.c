@@ -23,7 +23,7 @@ typedef struct {
     ChatMessages messages;
 } Reading;
 
-/* Keeps the conversation from `first` on if it has a target, whose input precedes it. */
+/* Keeps the conversation from `first` on if a token after its first is a target. */
 static void keep(Reading *r, int64_t first) {
     ConversationSource *s = r->source;
     ConversationCounts *c = &s->counts;

@@ -23,8 +23,8 @@ typedef struct {
 /* Statistics of the data. */
 typedef struct {
     int64_t conversations, cut, left_out; // left out: without any target in its row
-    int64_t rows;                         // the rows they are in
-    int64_t tokens, answers;              // inputs of all conversations; targets
+    int64_t rows;                         // rows that contain them
+    int64_t tokens, answers;              // inputs of all conversations; number of targets
 } ConversationCounts;
 
 /* ERROR_FORMAT for a line that is not a conversation, or that the template refuses; and if none is left. */

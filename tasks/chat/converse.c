@@ -28,18 +28,18 @@ typedef struct {
     Chat chat;
     Inference inference;
     Sampler *sampler;
-    bool asks;          // the input is a terminal
-    LineEditor *editor; // of the terminal; NULL: lines are read as they come
-    Bytes line;         // the message
+    bool asks;          // the input is a terminal, so print a prompt
+    LineEditor *editor; // the terminal's line editor; NULL: lines are read without one
+    Bytes line;         // the message being read
     int64_t *contents;  // (turns) start of each message's content in the window
     int64_t turns, room;
     bool begun;        // the window contains a conversation
-    bool ended;        // the last answer ended with its end token, which is in the window
+    bool ended;        // the last answer's end token is in the window
     char *system;      // the system message, or ""
     ChatMessage *said; // (said_count) all messages and answers, for /save
     int64_t said_count, said_room;
     int64_t tokens;
-    double seconds; // of all answers
+    double seconds; // time of all answers
 } Talk;
 
 /* ---- the window ---- */
@@ -93,8 +93,8 @@ static Status take_message(Talk *t, TokenList *ids, bool *taken) {
                 first && *t->system ? "with the system message " : "", ids->count, g->window);
         return OK;
     }
-    if (!first) make_room(t, ids->count + 1, 0);    // and one for the answer
-    int64_t from = first || t->turns ? 0 : content; // the text before the content is still in the window
+    if (!first) make_room(t, ids->count + 1, 0);    // reserves a token for the answer
+    int64_t from = first || t->turns ? 0 : content; // the window still contains the text before the content
     add_turn(t, first ? content : g->length + content - from);
     t->begun = true;
     return first ? generator_start(g, ids->ids, ids->count)
@@ -246,7 +246,7 @@ static Status obey(Talk *t, bool *obeyed) {
 
 /* ---- the conversation ---- */
 
-/* Appends the next line without its end; false where there is none, or at Ctrl-C. */
+/* Appends the next line without its end; returns false at the end of the input, or at Ctrl-C. */
 static bool read_line(Talk *t, const char *prompt) {
     int64_t first = t->line.count, length;
     if (t->editor) {
@@ -265,8 +265,8 @@ static bool goes_on(const Bytes *line) {
     return line->count && line->bytes[line->count - 1] == '\\';
 }
 
-/* Reads a message, of several lines if they end in a backslash; false at the end of the input, or at
- * Ctrl-C. */
+/* Reads a message. A line that ends in a backslash continues on the next. Returns false at the end of the
+ * input, or at Ctrl-C. */
 static bool read_message(Talk *t) {
     t->line.count = 0;
     bool more = read_line(t, "> ");

@@ -6,7 +6,7 @@
 
 typedef struct {
     bool chat;            // hold a conversation
-    const char *system;   // its system message; "": the template's
+    const char *system;   // the conversation's system message; "": the template's
     const char *template; // "chatml", ...; "": the model's own
     const char *prompts;  // JSON lines, to answer each
 } ChatInfer;

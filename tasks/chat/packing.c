@@ -54,7 +54,7 @@ Packing pack_rows(const int64_t *lengths, int64_t count, int64_t room) {
     Packing p = {.items = memory_array((size_t)count, sizeof *p.items)};
     int64_t *row_of = memory_array((size_t)count, sizeof *row_of);
     int64_t opened = assign(lengths, count, room, row_of);
-    int64_t *number = memory_array((size_t)opened, sizeof *number); // of a row, by its first item
+    int64_t *number = memory_array((size_t)opened, sizeof *number); // number of a row, by its first item
     int64_t *filled = memory_array((size_t)opened, sizeof *filled);
     p.starts = memory_array((size_t)opened + 1, sizeof *p.starts);
     memset(p.starts, 0, ((size_t)opened + 1) * sizeof *p.starts);

@@ -31,7 +31,7 @@ typedef struct {
     const InferOptions *options;
     const OptionSet *set;
     const ChatInfer *own;
-    int64_t most; // tokens of an answer
+    int64_t most; // most tokens of an answer
     SamplerOptions sampling;
     Chat chat; // opened by the first line with messages
     ChatMessages messages;
@@ -156,7 +156,7 @@ static bool ends_text(const void *context, int32_t token) {
                        : token == tokenizer_end_of_text(job->session->tokenizer);
 }
 
-/* Every prompt samples by its number, so that its answer does not depend on the rest of the batch. */
+/* A prompt's number determines its random numbers, so its answer does not depend on the rest of the batch. */
 static Status open_rows(const Job *job, const Prompt *prompts, int64_t count, BatchRow *rows) {
     for (int64_t i = 0; i < count; i++) {
         SamplerOptions sampling = job->sampling;

@@ -9,8 +9,8 @@
 
 typedef struct {
     const char *message;
-    TextOptions options; // of the answer
-    TokenList ids;       // of the message, in the template
+    TextOptions options; // options of the answer
+    TokenList ids;       // tokens of the message, in the template
     int32_t end;
 } ChatSample;
 

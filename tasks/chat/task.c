@@ -36,7 +36,7 @@ static const ChatTrain defaults = {""};
 static const OptionTable chat_train = {train_rows, sizeof train_rows / sizeof *train_rows, &defaults,
                                        sizeof defaults};
 
-/* JSON lines, unless a key says that they contain texts. */
+/* Takes JSON lines, unless the options name the key of plain texts in them. */
 static bool takes(const TrainOptions *o) {
     return path_ends_with(o->data, ".jsonl") && !*o->field;
 }

@@ -29,7 +29,7 @@ typedef struct {
     const MaskedInfer *own;
     bool pooling_given, seq_given;
     TextEncoder encoder;
-    SentenceConfig sentences; // of the model's folder; --pooling overrides it
+    SentenceConfig sentences; // settings in the model's folder; --pooling overrides them
     int64_t most;             // tokens per line
     TextLines text;
     int32_t *rows;    // (batch, seq) of one batch

@@ -19,13 +19,13 @@ typedef struct {
     const MaskedInfer *own;
     TextEncoder encoder;
     TokenList tokens; // [CLS] text [SEP], with the mask's id in the gaps
-    TokenList gaps;   // their positions in it
+    TokenList gaps;   // positions of the gaps in `tokens`
     float *logits;    // (gaps, padded vocab)
 } Job;
 
 typedef struct {
     int32_t ids[SHOWN];
-    double likely[SHOWN]; // their probabilities
+    double likely[SHOWN]; // probabilities of these tokens
 } Guess;
 
 /* The text between the gaps is tokenized separately, because "[MASK]" in plain text is text. */
@@ -62,7 +62,7 @@ static Status compute(Job *job) {
 }
 
 static Status print_token(const Tokenizer *t, int32_t id) {
-    int64_t length; // none: a model may have more tokens than its tokenizer
+    int64_t length; // empty, because a model may have more tokens than its tokenizer
     const uint8_t *bytes = tokenizer_decode(t, id, &length);
     return print_text(NULL, bytes, length);
 }

@@ -7,7 +7,7 @@ typedef struct {
     int64_t most; // tokens per text; 0: not set
     bool has_pooling;
     Pooling pooling; // mean or first
-    bool normalize;  // to length 1
+    bool normalize;  // normalize embeddings to length 1
 } SentenceConfig;
 
 /* Reads sentence_bert_config.json, modules.json and the pooling's config.json, if they exist; all zero

@@ -31,7 +31,7 @@ static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
         TRY(gather_forward(ctx, &g, ARENA_SCRATCH));
         TRY(transformer_logits(ctx, &e->model, e->chosen, e->output));
     }
-    arena_release(&ctx->arenas[ARENA_SAVED], mark); /* the memory stays valid until something else is taken */
+    arena_release(&ctx->arenas[ARENA_SAVED], mark); /* the memory stays valid until the next allocation */
     return OK;
 }
 

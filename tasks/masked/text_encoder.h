@@ -6,7 +6,7 @@
 typedef struct {
     Ctx ctx;
     Transformer model;
-    int64_t batch, seq;     // of the largest batch
+    int64_t batch, seq;     // sizes of the largest batch
     bool pooled;            // also run the pooler
     int64_t logits;         // rows of logits to compute; 0: none
     Tensor tokens, lengths; // (batch, seq), (batch) i32, device memory
@@ -16,7 +16,7 @@ typedef struct {
     Tensor output;          // (logits, padded vocab)
 } TextEncoder;
 
-/* Then set the members above. The encoder must not move. */
+/* After opening, set the members above. The encoder must not move. */
 CHECKED Status text_encoder_open(TextEncoder *encoder, const Session *session);
 void text_encoder_close(TextEncoder *encoder);
 

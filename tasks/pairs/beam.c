@@ -10,14 +10,14 @@ enum { WIDTH_MOST = 64 };
 
 /* A hypothesis extended by one token. */
 typedef struct {
-    double log_p; // of both
+    double log_p; // log-probability of hypothesis and token together
     int64_t row;
     int32_t token;
 } Candidate;
 
 /* The best finished hypothesis of a sentence, and the number of finished ones. */
 typedef struct {
-    double best; // its score
+    double best; // score of that hypothesis
     int64_t count, length;
 } Finished;
 

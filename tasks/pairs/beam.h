@@ -3,11 +3,11 @@
  *
  * A finished hypothesis Y of log-probability s scores
  *     s / lp(Y),   lp(Y) = ((5 + |Y|) / 6)^penalty
- * where |Y| includes the end token (Wu et al. 2016, eq. 14, without coverage). In each step the likeliest 2 *
- * width continuations of a sentence are considered in order: one that ends is finished if it is among the
- * first `width`; the first `width` that do not end continue. A sentence is done when `width` hypotheses have
- * finished, or at `most` tokens, where open ones finish as they are. Among equal scores the earlier
- * hypothesis is the best. */
+ * where |Y| includes the end token (Wu et al. 2016, eq. 14, without coverage). In each step the likeliest
+ * 2 * width continuations of a sentence are considered in order: one that ends is finished if it is among
+ * the first `width`; the first `width` that do not end continue. A sentence is done when `width`
+ * hypotheses have finished, or at `most` tokens, where open ones finish as they are. Among hypotheses of
+ * equal score the earlier one is the best. */
 #pragma once
 
 #include "base/status.h"

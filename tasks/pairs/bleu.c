@@ -140,7 +140,8 @@ static void number_words(const Word *words, int64_t count, const int32_t *known,
     }
 }
 
-/* Clipped counts: how many n-grams match one in the reference, each of which matches once. */
+/* Counts how many n-grams match one in the reference, where each n-gram of the reference matches once
+ * ("clipped counts"). */
 static int64_t matches(const int32_t *words, int64_t count, const int32_t *reference, int64_t reference_count,
                        int n, bool *used) {
     int64_t found = 0;
@@ -202,7 +203,7 @@ double bleu_precision(const Bleu *bleu, int order) {
 
 double bleu_score(const Bleu *bleu) {
     double sum = 0;
-    if (bleu->matched[0] == 0) return 0; /* then no longer n-gram matches either */
+    if (bleu->matched[0] == 0) return 0; /* then no longer n-gram matches, either */
     for (int order = 1; order <= BLEU_ORDERS; order++) {
         double precision = bleu_precision(bleu, order);
         if (precision == 0) return 0; /* no sentence has that many words */

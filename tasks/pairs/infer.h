@@ -6,10 +6,10 @@
 
 typedef struct {
     const char *translate; // a text with one sentence per line
-    const char *reference; // its translation, for BLEU; "": none
+    const char *reference; // a reference translation of that text, for BLEU; "": none
     int64_t beam;          // hypotheses per sentence; 1: greedy
-    double length_penalty; // of the beam
-    int64_t min_tokens;    // of a translation, including the end token
+    double length_penalty; // length penalty of the beam search
+    int64_t min_tokens;    // least tokens of a translation, including the end token
     int decoding;          // a Decoding (tasks/pairs/translate.h)
     bool profile_tokens;   // a step of the profile is a token, not a batch
 } PairsInfer;

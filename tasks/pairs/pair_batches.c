@@ -33,7 +33,7 @@ static void fill(int32_t *row, int64_t from, int64_t width, int32_t value) {
     for (int64_t i = from; i < width; i++) row[i] = value;
 }
 
-/* Writes a sentence with one token at the end, or before it. Returns the number of tokens. */
+/* Writes a sentence with one token before it or after it. Returns the number of tokens. */
 static int64_t put_sentence(const int32_t *ids, int64_t length, int32_t before, int32_t after, int32_t *row) {
     int64_t count = 0;
     if (before >= 0) row[count++] = before;

@@ -103,7 +103,7 @@ Status pairs_split_names(const char *names, char **source, char **target) {
     return OK;
 }
 
-/* ---- reading out ---- */
+/* ---- access ---- */
 
 int64_t pairs_count(const PairSource *pairs) {
     return pairs->count;

@@ -10,7 +10,7 @@
 
 typedef struct {
     PairSource *pairs;
-    PairPadding padding; // of training
+    PairPadding padding; // padding of the training batches
 } Source;
 
 static void close_source(void *source) {

@@ -78,7 +78,7 @@ static Tensor i32_view(Tensor t, Shape shape) {
     return tensor_view(t.data, I32, shape);
 }
 
-/* Gathers rows[i] of a matrix into a tensor of its own. */
+/* Gathers rows[i] of a matrix into a new tensor. */
 static Status gather(Ctx *ctx, Tensor from, Tensor rows, Tensor to) {
     GatherForward g = {.x = from, .rows = rows, .y = to};
     return gather_forward(ctx, &g, ARENA_SCRATCH);
@@ -199,8 +199,7 @@ static int64_t longest(const Sentence *sentences, int64_t count) {
 static Status upload_sources(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count, int64_t S) {
     int64_t N = t->options.sentences;
     for (int64_t i = 0; i < N * S; i++)
-        t->ids[i] = t->options.end; /* padding included: its content does not
-                                                                     * matter */
+        t->ids[i] = t->options.end; /* the content of padding does not matter */
     for (int64_t s = 0; s < count; s++)
         memcpy(t->ids + s * S, sentences[s].ids, (size_t)sentences[s].count * sizeof *t->ids);
     TRY(upload(ctx, t->source, t->ids, N * S));

@@ -16,9 +16,9 @@ typedef enum {
 } Decoding;
 
 typedef struct {
-    int64_t sentences, beam; // at once; hypotheses of each
+    int64_t sentences, beam; // sentences at once; hypotheses per sentence
     double penalty;          // length penalty
-    int32_t begin, end;      // tokens
+    int32_t begin, end;      // special tokens
     int64_t source;          // tokens of the longest source, including its end token
     int64_t least, most;     // of a translation, including its end token
     Decoding decoding;
@@ -29,11 +29,11 @@ typedef struct {
     Transformer *model;
     Beams *beams;
     int64_t rows;            // sentences * beam
-    Cache cache;             // of the rows
+    Cache cache;             // the cache of all rows
     Tensor spare_k, spare_v; // like cache.k and cache.v: the destination of reordered rows
     Tensor cache_memory;     // all of cache.memory, of which a batch uses the part for its sources' length
     Tensor source;           // (sentences, source) i32, device memory, like all below
-    Tensor source_lengths;   // (rows) i32: first of the sentences, then of their rows
+    Tensor source_lengths;   // (rows) i32: lengths of the sentences, then of their rows
     Tensor repeated;         // (rows) i32: the sentence of each row
     Tensor tokens;           // (rows, most) i32
     Tensor gathered;         // (layers * rows) i32: indices for gathering rows of the cache, or last
@@ -42,14 +42,14 @@ typedef struct {
     int32_t *ids;            // host memory: as long as the longest i32 tensor
     int32_t *next, *parents; // (rows) host memory
     float *values;           // (rows, padded vocab) host memory
-    int64_t steps;           // decoded since translator_begin
+    int64_t steps;           // steps since translator_begin
     Tensor memory;           // (rows, S, C) of the current batch, and the arena's mark before it
     ArenaMark before;
 } Translator;
 
 typedef struct {
     const int32_t *ids;
-    int64_t count; // including the end token; at least 1, at most options.source
+    int64_t count; // tokens of the sentence, including the end token: 1 to options.source
 } Sentence;
 
 CHECKED Status translator_open(const TranslateOptions *options, Transformer *model, Translator *translator);

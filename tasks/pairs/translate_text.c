@@ -27,22 +27,22 @@ typedef struct {
     TextLines source;
     Lines reference;
     Answers *answers;
-    Bytes translation; // the latest
-    Bleu bleu;         // of all translations so far, with --reference
+    Bytes translation; // the latest translation
+    Bleu bleu;         // BLEU of all translations so far, with --reference
     Sentence *batch;   // (options->batch)
-    int64_t batched;   // those of the current batch
+    int64_t batched;   // number of sentences in the current batch
     int64_t decoded;   // tokens of all translations
     Ctx ctx;
     Transformer model;
     bool greedy; // one hypothesis of one sentence at a time: uses the generator, which samples on the device
-    Translator translator; // unless greedy
-    Generator generator;   // if greedy
+    Translator translator; // used unless greedy
+    Generator generator;   // used if greedy
     Sampler *sampler;
     TokenList greedy_tokens;
     Peaks peaks;
     Profiling *profiling; // NULL without --profile
     int64_t step;         // batches so far
-    double *ms;           // (lines.count) of each batch
+    double *ms;           // (lines.count) time of each batch
     int64_t timed;        // number of batches in `ms`
 } Job;
 
@@ -160,7 +160,7 @@ static Status translate_batch(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
-/* Repeatedly appends the likeliest token. */
+/* Generates by repeatedly appending the likeliest token. */
 static Status translate_greedily(Job *job, const TextLine *line) {
     const Tokenizer *tokenizer = job->session->tokenizer;
     int32_t begin = tokenizer_special(tokenizer, TOKEN_BEGIN), end = tokenizer_special(tokenizer, TOKEN_END);

@@ -10,7 +10,7 @@ enum { SHIFTS = 1 << 16 }; // offsets in the noise where a picture can begin
 typedef struct {
     LoaderOptions options;
     DrawnPictures what;
-    int64_t bytes;  // of a picture
+    int64_t bytes;  // bytes of a picture
     uint8_t *noise; // (SHIFTS + bytes)
 } Drawn;
 

@@ -20,12 +20,12 @@ typedef struct {
     const char *data;
     ImageSource *source;
     PicturePasses passes;
-    int64_t classes; // of the model
+    int64_t classes; // classes of the model
     const Labels *names;
     int32_t *labels;    // (classes of the source) the model's class for each
     int64_t *confusion; // (classes, classes) pictures of one class predicted as another
     int64_t count, top1, top5;
-    double loss; // sum
+    double loss; // sum of the losses
 } Job;
 
 /* Reports the names that differ, if the model has any. */

@@ -69,7 +69,7 @@ static int64_t picture_bytes(const ImageProcessor *p) {
     return p->height * p->width * p->channels;
 }
 
-/* The source's picture for index `index` of the part. */
+/* The source's index of the part's picture `index`. */
 static int64_t in_source(const Pictures *p, int64_t index) {
     int64_t picture = p->options.first + index;
     return p->pictures.mixed ? random_permute(MIX_SEED, 0, images_count(p->pictures.source), picture)

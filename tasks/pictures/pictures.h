@@ -35,6 +35,6 @@ CHECKED Status loader_open_pictures(const LoaderOptions *options, const PictureO
 enum { DRAWN_PICTURES = 1 << 16 };
 typedef struct {
     int64_t side, channels, classes;
-    uint64_t seed; // of the pictures
+    uint64_t seed; // seed of the pictures
 } DrawnPictures;
 CHECKED Status loader_open_drawn(const LoaderOptions *options, const DrawnPictures *what, Loader **loader);

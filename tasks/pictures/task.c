@@ -41,7 +41,7 @@ static const OptionTable pictures_train = {train_rows, sizeof train_rows / sizeo
 typedef struct {
     ImageSource *images;       // NULL: synthetic pictures
     BrokenPictures *broken;    // NULL: broken pictures are errors
-    Augmentation augmentation; // of training
+    Augmentation augmentation; // augmentation of training
 } Source;
 
 static void close_source(void *source) {
@@ -103,7 +103,7 @@ static Status fit_head(const ImageSource *train, bool vocab_given, Session *sess
     return config_validate(&session->config);
 }
 
-/* A model's head keeps its names: training data is matched by number. */
+/* A model's head keeps its class names: training data is matched by number. */
 static void tell_names(const ImageSource *train, const Labels *labels) {
     char text[LABEL_TEXT];
     for (int64_t i = 0; i < images_classes(train); i++) {
@@ -183,7 +183,8 @@ static void record(const void *source, JsonWriter *w) {
     json_member_integer(w, "data_pictures", rows(source));
 }
 
-/* A sample: the class, and the size if all have the same. Synthetic pictures are the same everywhere. */
+/* A sample for the fingerprint: the class, and the size if all pictures have the same size. Synthetic
+ * pictures are always the same. */
 static Status sample(const void *source, int64_t row, int32_t *facts, int64_t *length) {
     const ImageSource *images = ((const Source *)source)->images;
     *length = images ? 4 : 0;

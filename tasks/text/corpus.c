@@ -59,7 +59,7 @@ Status corpus_list(PathList *texts) {
         PathList some = {0};
         Status status = path_glob(pattern, &some);
         for (int64_t k = 0; k < some.count; k++) path_list_add(texts, some.paths[k]);
-        some.count = 0; // the paths are owned by `texts` now
+        some.count = 0; // `texts` owns the paths now
         path_list_free(&some);
         if (status) {
             path_list_free(texts);

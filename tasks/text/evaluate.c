@@ -11,11 +11,11 @@
 #include <stdio.h>
 
 typedef struct {
-    double sum;    // of losses, natural logarithm
-    int64_t count; // of tokens
+    double sum;    // sum of the losses, by natural logarithm
+    int64_t count; // number of tokens
 } Losses;
 
-/* Every window once. The last batch continues into the next epoch: its targets there are ignored. */
+/* Evaluates every window once. The last batch continues into the next epoch, whose targets are ignored. */
 static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
     int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
     int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
@@ -35,7 +35,7 @@ static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
     return status;
 }
 
-/* `bits` per byte; NaN if the number of bytes is unknown. */
+/* Writes the results; `bits` per byte is NaN if the number of bytes is unknown. */
 static Status write_json(const InferOptions *o, const char *data, int64_t tokens, double mean, double bits) {
     JsonWriter w = {0};
     json_write_open(&w, '{');

@@ -68,7 +68,7 @@ static void print_speed(const TextInfer *own, const TextStats *stats) {
             own->no_cache ? ", without a cache" : "");
 }
 
-/* Each answer has random numbers of its own; the first is what it is without the others. */
+/* Each answer has separate random numbers; the first is the same as without the others. */
 static Status write_answers(Job *job, TextOptions *options) {
     const bool quiet = job->options->quiet;
     const int64_t count = job->own->answers;

@@ -8,8 +8,8 @@
 /* Generation, which conversations and translation share; evaluation, which pictures share. */
 typedef struct {
     const char *prompt; // "-": standard input
-    int64_t tokens;     // maximum to generate
-    int64_t answers;    // to the prompt
+    int64_t tokens;     // maximum of tokens to generate
+    int64_t answers;    // number of answers to the prompt
     SamplerOptions sampler;
     int64_t context;    // tokens of a text that are kept at once; 0: as many as needed
     const char *stop;   // generation ends before this text

@@ -72,8 +72,8 @@ Status stream_text_window(Tokenizer *tokenizer, const TextOptions *o, const Conf
 typedef struct {
     Generator *generator;
     Sampler *sampler;
-    int32_t token; // the latest
-    Bytes text;    // the text it completed
+    int32_t token; // the latest token
+    Bytes text;    // the text that this token has completed
 } Drawing;
 
 static void drawing_close(Drawing *d) {

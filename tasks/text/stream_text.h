@@ -10,21 +10,20 @@ typedef struct {
     const char *prompt; // empty: the tokenizer's end of text, or a newline
     int64_t prompt_length;
     int64_t tokens;   // maximum to generate
-    const char *stop; // generation ends before each of these texts, separated by OPTION_SEPARATOR; "" for
-                      // never
+    const char *stop; // generation ends before each of these texts, separated by OPTION_SEPARATOR; "": never
     SamplerOptions sampler;
     const TokenList *ids; // the prompt's tokens, instead of its text; or NULL
     const int32_t *end;   // another token that ends the text; or NULL
-    Profiling *profiling; // each token is a step of it, except the first, which comes from the prompt; or
-                          // NULL
+    Profiling *profiling; // each token is a step of this profile, except the first, which comes from the
+                          // prompt; or NULL
 } TextOptions;
 
 typedef struct {
-    int64_t prompt_tokens, tokens;          // read and generated
+    int64_t prompt_tokens, tokens;          // tokens read; tokens generated
     int64_t left_out;                       // tokens dropped from the beginning of a prompt longer than the
                                             // context
-    double prefill_seconds, decode_seconds; // until the first token; for all others
-    bool stopped;                           // by the stop text or the end of text
+    double prefill_seconds, decode_seconds; // seconds until the first token, and for all others
+    bool stopped;                           // ended by the stop text or the end of text
 } TextStats;
 
 /* The prompt's tokens: at least one; free with token_list_free. */
@@ -41,7 +40,7 @@ typedef Status (*TextSink)(void *context, const void *bytes, int64_t count);
 CHECKED Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
                            TextSink sink, void *context, TextStats *stats);
 
-/* The same into memory, which the caller frees with memory_free; NULL for no text at all. Takes the
+/* The same into memory, which the caller frees with memory_free; NULL if no text was generated. Takes the
  * generator's memory, and releases it. */
 CHECKED Status stream_text_collect(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
                                    const TextOptions *options, char **text, int64_t *length);

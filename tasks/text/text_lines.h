@@ -5,8 +5,8 @@
 #include "data/tokenizer.h"
 
 typedef struct {
-    int64_t first, count; // its tokens: TextLines.tokens[first, first + count)
-    int64_t line;         // its number, from 0
+    int64_t first, count; // tokens of the line: TextLines.tokens[first, first + count)
+    int64_t line;         // number of the line, from 0
 } TextLine;
 
 typedef struct {

@@ -16,7 +16,7 @@ typedef struct {
     TextStats *stats;
     TokenList prompt;
     TraceList prefill[FORM_COUNT], decode[FORM_COUNT];
-    Difference *differences; // of the prefill's outputs between the forms
+    Difference *differences; // differences of the prefill's outputs between the forms
     int difference_count;
 } Job;
 

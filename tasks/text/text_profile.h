@@ -14,9 +14,9 @@
 typedef struct {
     const Session *session;
     const ProfilingOptions *options;
-    const Peaks *peaks; // as measured
+    const Peaks *peaks; // limits, as measured
     bool compare;       // also the naive form, whose text is not shown
-    FILE *file;         // of the reports, or NULL
+    FILE *file;         // destination of the reports, or NULL
 } TextProfile;
 
 /* Like stream_text. First the prompt is read a few times, with its own reports and files ("_prefill"). Then

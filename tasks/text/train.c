@@ -13,7 +13,7 @@
 enum { SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
 
 typedef struct {
-    int64_t every, tokens; // every 0: never
+    int64_t every, tokens; // every 0: no samples
     const char *prompt;
 } TextTrain;
 

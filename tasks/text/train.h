@@ -12,7 +12,7 @@ extern const Samples text_samples;
 /* The options of ./train that they use: names for TaskRow.reads. */
 #define TEXT_SAMPLES "sample-every sample-tokens sample-prompt"
 
-/* The text to write after `step` steps, another one after each. */
+/* The text to write after `step` steps; a different one each time. */
 TextOptions text_sample_options(const OptionSet *set, uint64_t seed, int64_t step);
 
 /* Steps between samples; 0: none. */

@@ -21,7 +21,7 @@ static Status make(void *context, int64_t position, void *memory, Batch *batch) 
                      .position = position,
                      .tokens = o->batch * o->seq};
     for (int64_t row = 0; row < o->batch; row++, inputs += o->seq, targets += o->seq) {
-        /* The targets are the inputs shifted by one: only the last comes from beyond them. */
+        /* The targets are the inputs shifted by one: only the last target lies beyond the inputs. */
         int64_t first = windows_first(w, position + row);
         TRY(tokens_read(w->source, first, o->seq, inputs));
         memcpy(targets, inputs + 1, (size_t)(o->seq - 1) * sizeof *inputs);

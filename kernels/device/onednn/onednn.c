@@ -15,7 +15,7 @@ struct Onednn {
     dnnl_stream_t stream;
 };
 
-enum { ROOM = 64 << 20 }; // bytes: more than a kernel needs
+enum { ROOM = 64 << 20 }; // bytes, more than a kernel needs
 
 /* Operands of a product, in the order of OnednnKernel's memories. */
 enum { A, B, C, BIAS, ADDED, OPERANDS };
@@ -50,7 +50,7 @@ static bool is_shortage(dnnl_status_t status) {
     return status == dnnl_out_of_memory || status == dnnl_runtime_error;
 }
 
-/* ---- what differs ---- */
+/* ---- differences between the versions ---- */
 
 #if DNNL_VERSION_MAJOR < 3
 
@@ -226,7 +226,7 @@ Status onednn_kernel(const Onednn *o, const OnednnProduct *p, OnednnKernel **out
     for (int i = 0; i < OPERANDS; i++) matrix_free(&matrices[i]);
     if (status) onednn_kernel_free(kernel);
     if (is_shortage(status)) return fail(ERROR_MEMORY, "%s has no memory for a product's code", o->name);
-    if (!status) *out = kernel; // else oneDNN has none
+    if (!status) *out = kernel; // otherwise oneDNN has no fast kernel
     return OK;
 }
 

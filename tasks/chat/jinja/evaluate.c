@@ -72,7 +72,7 @@ static Status evaluate_item(JinjaRun *run, JinjaScope *scope, const JinjaNode *n
 
 /* ---- calls ---- */
 
-/* `first` arguments are there already. */
+/* The list already contains `first` arguments. */
 static Status evaluate_arguments(JinjaRun *run, JinjaScope *scope, const JinjaNode *list, JinjaValue first,
                                  JinjaArguments *arguments) {
     int64_t count = first.kind != VALUE_MISSING;

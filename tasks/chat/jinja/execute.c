@@ -150,7 +150,7 @@ static Status execute_with(JinjaRun *run, JinjaScope *scope, const JinjaNode *no
     return jinja_execute(run, inner, node->body, control);
 }
 
-/* The next item that satisfies the loop's condition; missing: there is none. */
+/* The next item that satisfies the loop's condition, or a missing value. */
 static Status find_next(JinjaRun *run, JinjaLoop *loop, JinjaValue *item) {
     const JinjaNode *condition = loop->passed ? NULL : loop->node->third;
     JinjaValue passes;
@@ -214,7 +214,7 @@ Status jinja_loop_attribute(JinjaRun *run, JinjaLoop *loop, const char *name, Ji
     return jinja_error(run, "loop.%.40s is not supported", name);
 }
 
-/* Runs the loop over its items; *went: there was at least one. */
+/* Runs the loop over its items; *went is set if there was at least one. */
 static Status go_through(JinjaRun *run, JinjaScope *scope, JinjaLoop *loop, bool *went) {
     JinjaScope *inner = open_scope(run, scope);
     JinjaControl control = CONTROL_NONE;

@@ -112,7 +112,7 @@ Status jinja_parse_primary(JinjaTokens *t, JinjaNode **node) {
     return jinja_expect_sign(t, ')');
 }
 
-/* ---- what stands behind a value ---- */
+/* ---- suffixes of a value ---- */
 
 /* Parses `[...]` after the bracket: an index, or a slice. */
 static Status parse_index(JinjaTokens *t, JinjaNode **node) {

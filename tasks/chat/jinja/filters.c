@@ -225,7 +225,7 @@ static Status filter_first(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
     return OK;
 }
 
-/* Checks for an argument of reversed(). */
+/* Requires an argument that reversed() accepts. */
 static Status want_reversible(JinjaRun *run, JinjaValue value) {
     if (value.kind != VALUE_GENERATOR) return OK;
     return jinja_error(run, "a generator cannot be reversed");

@@ -66,7 +66,7 @@ static Status call_strftime(JinjaRun *run, const JinjaArguments *a, JinjaValue *
     if (given.kind != VALUE_STRING || given.length >= (int64_t)sizeof format - 1)
         return jinja_error(run, "this format of a date is not supported");
     memcpy(format, given.bytes, (size_t)given.length);
-    strcpy(format + given.length, "|"); // so that an empty result is not an error
+    strcpy(format + given.length, "|"); // a marker, because strftime returns 0 for an empty result
     for (const char *c = format; *c; c++) {
         if (*c != '%') continue;
         c += 1 + (c[1] == '-'); // "%-d" has no leading zero

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Requires a string or, with `none`, none. */
+/* Requires a string; with `none` also accepts none. */
 static Status want(JinjaRun *run, JinjaValue value, bool none) {
     if (value.kind == VALUE_STRING || (none && value.kind <= VALUE_NONE && value.kind != VALUE_UNDEFINED))
         return OK;
@@ -62,7 +62,7 @@ static bool stands(JinjaValue string, JinjaValue part, bool end) {
                                                   part.bytes, (size_t)part.length) == 0;
 }
 
-/* `parts` may be a tuple of several. */
+/* `parts` may be a tuple of strings. */
 static Status stands_any(JinjaRun *run, const JinjaArguments *a, bool end, JinjaValue *result) {
     const JinjaValue *parts = &a->values[1];
     int64_t count = 1;

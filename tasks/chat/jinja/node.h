@@ -28,7 +28,7 @@ typedef enum {
     NODE_ATTRIBUTE, // first, name
     NODE_ITEM,      // first, second: index or NODE_SLICE
     NODE_SLICE,     // first, second, third, each or NULL
-    NODE_CALL,      // first, items: arguments, those that are given by name with `name`
+    NODE_CALL,      // first, items: arguments; named ones have a `name`
     NODE_ARGUMENT,  // first, name or NULL
     NODE_FILTER,    // first, builtin, items: arguments
     NODE_TEST,      // first, builtin, items: arguments
@@ -90,7 +90,7 @@ typedef struct {
     JinjaPool *pool;
     JinjaToken *tokens;
     int64_t count, room, at; // at: the parser's position
-    int depth;               // the parser's
+    int depth;               // nesting depth of the parser
     int loops;               // enclosing loops: break and continue are allowed
     bool lenient;            // inside an `if`, where an unknown filter is an error only if evaluated
     JinjaNode *unknown;      // the first unknown filter or test elsewhere
@@ -102,7 +102,7 @@ CHECKED Status jinja_tokenize(const char *source, int64_t length, JinjaTokens *t
 
 /* ---- parsing ---- */
 
-CHECKED Status jinja_parse(JinjaTokens *tokens, JinjaNode **list); // tokens->at is 0
+CHECKED Status jinja_parse(JinjaTokens *tokens, JinjaNode **list); // tokens->at must be 0
 
 /* Shared with the parser's other file, expressions.c. */
 const JinjaToken *jinja_token(const JinjaTokens *t, int ahead);
@@ -113,9 +113,9 @@ bool jinja_skip_name(JinjaTokens *t, const char *name);
 CHECKED Status jinja_expect_sign(JinjaTokens *t, JinjaSign sign);
 CHECKED Status jinja_expect_name(JinjaTokens *t, const char **name); // any name
 CHECKED Status jinja_unexpected(const JinjaTokens *t);
-JinjaNode *jinja_node(const JinjaTokens *t, JinjaNodeKind kind); // on the line of the next token
+JinjaNode *jinja_node(const JinjaTokens *t, JinjaNodeKind kind); // the node gets the line of the next token
 CHECKED Status jinja_parse_expression(JinjaTokens *t, bool conditional, JinjaNode **node);
-/* One expression, or a tuple of several. */
+/* An expression, or a tuple of several. */
 CHECKED Status jinja_parse_tuple(JinjaTokens *t, bool conditional, JinjaNode **node);
 CHECKED Status jinja_parse_primary(JinjaTokens *t, JinjaNode **node);
 CHECKED Status jinja_parse_filters(JinjaTokens *t, bool first, JinjaNode **node);

@@ -77,7 +77,7 @@ static void write_escaped(JinjaText *text, JinjaValue string) {
     }
 }
 
-/* Next to a string marked by `safe`, HTML's characters of an unmarked one are escaped. */
+/* If one string is marked by `safe`, HTML's characters of an unmarked string are escaped. */
 static void join(JinjaText *text, JinjaValue a, JinjaValue b) {
     if (b.safe && !a.safe)
         write_escaped(text, a);

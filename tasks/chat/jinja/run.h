@@ -15,7 +15,7 @@ typedef struct JinjaScope {
 
 typedef struct JinjaMacro {
     const JinjaNode *node;
-    JinjaScope *scope; // where it was defined
+    JinjaScope *scope; // the scope in which the macro was defined
 } JinjaMacro;
 
 typedef struct JinjaMethod {
@@ -26,10 +26,10 @@ typedef struct JinjaMethod {
 /* A `for` loop. It looks one item ahead only if its template needs that. */
 typedef struct JinjaLoop {
     const JinjaNode *node;
-    JinjaScope *scope; // of the condition
+    JinjaScope *scope; // scope of the condition
     JinjaList list;    // the iterated items
-    int64_t next;      // in the list
-    int64_t index;     // of the current item among those that satisfy the condition
+    int64_t next;      // index of the next item in `list`
+    int64_t index;     // index of the current item among those that satisfy the condition
     JinjaValue previous, item, following;
     bool peeked; // `following` is the next item, or missing at the end
     bool passed; // the remaining items satisfy the condition
@@ -38,7 +38,7 @@ typedef struct JinjaLoop {
 typedef struct {
     JinjaPool pool;
     const struct tm *now;
-    int line;            // of the expression being evaluated
+    int line;            // line of the expression being evaluated
     JinjaText *out;      // current output: the rendering, or a capture
     JinjaText text;      // the rendering
     JinjaValue captured; // value of NODE_CAPTURED

@@ -14,7 +14,7 @@ typedef struct {
     int line;
     bool fresh; // the text before `at` ended in a newline
     char open[256];
-    int opened; // parentheses
+    int opened; // number of open parentheses
 } Lexer;
 
 static JinjaToken *add(Lexer *l, JinjaTokenKind kind) {
@@ -104,7 +104,7 @@ static bool read_code(JinjaText *text, const char **at, const char *end, int dig
     return true;
 }
 
-/* One escape of a string, after the backslash. */
+/* Reads one escape sequence of a string, after the backslash. */
 static bool read_escape(JinjaText *text, const char **at, const char *end) {
     static const char plain[] = "n\nt\tr\r\\\\''\"\"a\ab\bf\fv\v";
     char c = *(*at)++;
@@ -172,7 +172,7 @@ static Status read_sign(Lexer *l) {
     return OK;
 }
 
-/* The end of a tag, `close`, optionally after a minus, and in a block after a plus. */
+/* The end of a tag: `close`, which may be preceded by a minus or, in a block, by a plus. */
 static bool read_end(Lexer *l, const char *close, JinjaTokenKind kind) {
     bool block = kind == TOKEN_BLOCK_END, sign = here(l, 0) == '-' || (block && here(l, 0) == '+');
     bool minus = here(l, 0) == '-';
@@ -235,7 +235,7 @@ static void add_text(Lexer *l, int64_t end, char sign, bool block) {
     advance_to(l, end);
 }
 
-/* After the end of a comment or of raw text. */
+/* Skips the newline after the end of a comment or of raw text. */
 static void skip_newline(Lexer *l, char sign) {
     if (sign == '-')
         skip_spaces(l);

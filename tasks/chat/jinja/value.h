@@ -9,14 +9,14 @@
 
 typedef struct JinjaPool {
     struct JinjaChunk *chunks;
-    char *at; // in the newest chunk
+    char *at; // next free byte of the newest chunk
     size_t left;
     int64_t bytes, steps; // remaining budget
-    int depth;            // of nested calls
+    int depth;            // depth of nested calls
     bool over;
 } JinjaPool;
 
-void *jinja_take(JinjaPool *pool, size_t bytes); // zeroed
+void *jinja_take(JinjaPool *pool, size_t bytes); // zeroed memory
 void jinja_pool_free(JinjaPool *pool);
 /* Returns false if the pool is over. Recursive functions call enter first, and leave if that returned
  * true. */
@@ -61,7 +61,7 @@ typedef struct JinjaValue {
         const struct JinjaBuiltin *function;
         struct JinjaMethod *method;
     };
-    int64_t length; // of `bytes`
+    int64_t length; // length of `bytes`
 } JinjaValue;
 
 typedef struct JinjaList {
@@ -83,7 +83,7 @@ JinjaValue jinja_undefined(const char *name);
 JinjaValue jinja_bool(bool truth);
 JinjaValue jinja_int(int64_t integer);
 JinjaValue jinja_float(double real);
-JinjaValue jinja_string(const char *bytes, int64_t length); // not copied
+JinjaValue jinja_string(const char *bytes, int64_t length); // the bytes are not copied
 JinjaValue jinja_word(const char *text);                    // the same for a C string
 JinjaValue jinja_list(JinjaPool *pool, JinjaKind kind);
 void jinja_add(JinjaPool *pool, JinjaValue list, JinjaValue item);

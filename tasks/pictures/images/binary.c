@@ -15,7 +15,7 @@ enum { PIECE = 1 << 20, NAMES_LIMIT = 1 << 16 };
 
 /* ---- reading ---- */
 
-/* The system's reason, if there is one, is not the file's fault. */
+/* If the system gives a reason, the file is not at fault. */
 static Status fail_read(gzFile file, const char *path, const char *damage) {
     int error;
     const char *reason = gzerror(file, &error);

@@ -10,9 +10,9 @@
  * when it does not fit, and then assembled from its passes. */
 enum {
     BYTES_PER_PIXEL = 8 + 8 + 6 + 3,
-    BYTES_INTERLACED = 16 + 8, // in addition
+    BYTES_INTERLACED = 16 + 8, // additional bytes for an interlaced picture
     BLOCK = 32,                // pixels to which a side may be rounded up
-    TABLES = 1 << 20           // bytes, of any picture
+    TABLES = 1 << 20           // bytes for tables, for any picture
 };
 
 /* The most memory that decoding may take, in bytes. */

@@ -17,8 +17,8 @@ enum {
     IMAGE_FILE_LIMIT = 1 << 28 // bytes
 };
 
-/* Decodes to 1 or 3 channels of 8 bits, like Pillow's convert("L") and convert("RGB"): alpha is dropped; grey
- * is replicated over three channels, and colours are weighted into one; of 16 bits the upper 8 are kept.
+/* Decodes to 1 or 3 channels of 8 bits, like Pillow's convert("L") and convert("RGB"): alpha is dropped, grey
+ * is replicated over three channels, colours are converted to grey, and 16 bits are reduced to the upper 8.
  * `name` is for messages. Thread-safe. */
 CHECKED Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels,
                             Image *image);
@@ -31,7 +31,7 @@ uint8_t image_grey(const uint8_t colours[3]);
 typedef struct {
     int64_t height, width;
     bool jpeg;
-    bool interlaced; // a PNG
+    bool interlaced; // of a PNG
     int64_t end;     // offset of the byte after the picture
     int64_t palette; // offset of the byte after the palette; 0: no palette
     int64_t missing; // bytes of colours that a pixel could refer to but that are missing

@@ -8,7 +8,7 @@ typedef struct {
     int64_t height, width, channels;
 } Image;
 
-/* Leaves it all-zero. */
+/* Frees the pixels and leaves an all-zero image. */
 static inline void image_free(Image *image) {
     memory_free(image->pixels);
     *image = (Image){0};

@@ -12,7 +12,7 @@
 typedef struct {
     PathList idx;     // IDX files of pictures
     PathList cifar;   // binary files
-    bool fine, found; // `cifar` is CIFAR-100; a file of either exists
+    bool fine, found; // fine: `cifar` is CIFAR-100; found: one of the files exists
 } Holding;
 
 static bool named(const char *path, const char *a, const char *b) {
@@ -113,7 +113,7 @@ void images_close(ImageSource *s) {
     memory_free(s);
 }
 
-/* ---- what there is ---- */
+/* ---- counts, sizes and classes ---- */
 
 int64_t images_count(const ImageSource *s) {
     return s->count;

@@ -6,9 +6,9 @@
  *                                them: train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-...
  *   CIFAR-10, CIFAR-100          the folder of the binary files: data_batch_1.bin, test_batch.bin, ...
  *
- * A model gets them (data/batch.h) as bytes (batch, height, width, channels), interleaved, with a class each.
- * The loader's workers (data/loader.h) decode, crop, flip and resize them into pinned memory; the model's
- * first operation normalizes them by the mean and deviation of an ImageProcessor.
+ * A model reads pictures (data/batch.h) as bytes (batch, height, width, channels), interleaved, and a class
+ * for each picture. The loader's workers (data/loader.h) decode, crop, flip and resize them into pinned
+ * memory; the model's first operation normalizes them by the mean and deviation of an ImageProcessor.
  *
  * Pictures are untrusted. Every error about one names its file. */
 #pragma once

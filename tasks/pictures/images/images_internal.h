@@ -10,7 +10,7 @@
 typedef struct {
     char *root;     // the folder; NULL: names are paths
     char *text;     // the text of the list; `folder` and `name` point into it
-    int64_t length; // of `text`
+    int64_t length; // length of `text`
     struct {
         const char *folder, *name; // root/folder/name
     } * files;                     // (count of the source)
@@ -19,17 +19,17 @@ typedef struct {
 
 struct ImageSource {
     int64_t count, classes;
-    int64_t height, width, channels; // 0: each picture has its own
+    int64_t height, width, channels; // size of every picture; 0: sizes differ
     int32_t *labels;                 // (count)
     int64_t label_room;
     char **class_names; // (classes)
     int64_t class_room;
-    char *path;       // of pictures in memory, for messages
+    char *path;       // file of the pictures in memory, for messages
     uint8_t *pixels;  // (count, height, width, channels), or NULL
-    ImageFiles files; // otherwise
+    ImageFiles files; // used if pixels is NULL
 };
 
-/* Each fills an empty source. On an error the caller frees it with images_close. */
+/* Each function fills an empty source. On an error the caller frees it with images_close. */
 CHECKED Status images_open_folder(const char *path, const char *cache, ImageSource *source);
 CHECKED Status images_open_unnamed(const char *path, ImageSource *source);
 CHECKED Status images_open_idx(const char *path, ImageSource *source); // a file of pictures

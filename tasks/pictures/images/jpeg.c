@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-/* must follow the types that it requires */
+/* requires the includes above */
 #include <jpeglib.h>
 #include <jerror.h>
 
@@ -17,7 +17,7 @@ typedef struct {
     struct jpeg_decompress_struct info;
     struct jpeg_error_mgr errors; // info.err
     jmp_buf failed;
-    const char *name; // of the file
+    const char *name; // name of the file
     Status status;
     Image image;
     uint8_t *inks; // a row of cyan, magenta, yellow and black

@@ -17,8 +17,8 @@ typedef struct {
     int64_t scaled_height, scaled_width; // size to scale a picture to; width 0: its shorter side becomes
                                          // height
     Resample resample;
-    float mean[IMAGE_CHANNELS];      // of values from 0 to 1, which become
-    float deviation[IMAGE_CHANNELS]; // (value - mean) / deviation
+    float mean[IMAGE_CHANNELS];      // mean of values from 0 to 1; the model reads (value - mean) / deviation
+    float deviation[IMAGE_CHANNELS]; // standard deviation of these values
 } ImageProcessor;
 
 /* Reads the folder's preprocessor_config.json; members that it does not set stay unchanged. `found`: whether

@@ -10,7 +10,7 @@
 
 typedef struct {
     int64_t top, left, height, width;    // the part of the picture
-    int64_t scaled_height, scaled_width; // the size it is scaled to
+    int64_t scaled_height, scaled_width; // the size to which that part is scaled
     int64_t first_row, first_column;     // offset of the kept part in the scaled picture
     bool mirrored;                       // the kept part is flipped horizontally
 } Cut;

@@ -31,7 +31,7 @@ Status images_measure(const ImageSource *source, ImageProcessor *p) {
     Sums sums = {0};
     for (int64_t i = 0; i < samples && i < count; i++) {
         Image image;
-        status_free(status); // of a broken picture, which training will report
+        status_free(status); // a broken picture's error is reported by training
         status = images_read(source, random_permute(SAMPLE_SEED, 0, count, i), p->channels, &image);
         if (!status) add(&image, &sums);
         image_free(&image);

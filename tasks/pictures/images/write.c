@@ -18,7 +18,7 @@ enum { JPEG_QUALITY = 90 };
 
 typedef struct {
     FileWriter *writer;
-    Status status; // of the first append that failed
+    Status status; // error of the first append that failed
 } Out;
 
 static void append(void *context, void *data, int bytes) {
