@@ -1,9 +1,10 @@
-/* Help, manual page and shell completion, generated from the tables. Installed programs are named
- * "fusebox-PROGRAM". */
+/* Help, manual page and shell completion, generated from the tables. */
 #include "base/options_internal.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* Installed programs are named "fusebox-PROGRAM". */
 
 enum { DEFAULT_TEXT = 64, NAME_TEXT = 120, DOC_COLUMN = 29, USAGE_COLUMN = 12, COLUMNS = 79 };
 

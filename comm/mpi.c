@@ -1,6 +1,4 @@
-/* The engine between CPU processes. MPI moves bytes; sums are computed here, in rank order. Each rank
- * receives its slice of every rank's tensor (MPI_Alltoall), adds the slices, and sends the sum to all
- * (MPI_Allgather). Two buffers of STAGING bytes hold the slices, so memory does not grow with the model. */
+/* The engine between CPU processes. */
 #include "comm/comm_internal.h"
 
 #include "base/bfloat16.h"
@@ -10,6 +8,10 @@
 
 #include <stdio.h>
 #include <string.h>
+
+/* MPI moves bytes; sums are computed here, in rank order. Each rank receives its slice of every rank's tensor
+ * (MPI_Alltoall), adds the slices, and sends the sum to all (MPI_Allgather). Two buffers of STAGING bytes
+ * hold the slices, so memory does not grow with the model. */
 
 enum { STAGING = 8 << 20, MESSAGE_MOST = 1 << 30, ALONE_MOST = 1 << 14 };
 

@@ -1,5 +1,4 @@
-/* The engine that uses NCCL. The library is loaded at run time, and the declarations that are needed stand
- * here, so neither a build nor a run on one GPU needs it. */
+/* The engine that uses NCCL. */
 #include "comm/comm_internal.h"
 
 #include "base/files.h"
@@ -11,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The library is loaded at run time and declared here, so neither a build nor a run on one GPU needs it. */
 
 enum { ID_BYTES = 128, VERSION_LEAST = 21000 };
 enum { RESULT_OK = 0, RESULT_IN_PROGRESS = 7 };                    // ncclResult_t

@@ -1,7 +1,9 @@
-/* Collectives between GPUs of one host. A barrier precedes and follows each, so that all ranks' data is
- * complete before it is read, and read before it is overwritten. A kernel adds all ranks' values in rank
- * order; copy engines do the other transfers. */
+/* Collectives between GPUs of one host. */
 #include "comm/peer.cuh"
+
+/* A barrier precedes and follows each collective, so that all ranks' data is complete before it is read, and
+ * read before it is overwritten. A kernel adds all ranks' values in rank order; copy engines do the other
+ * transfers. */
 
 /* ---- copies ---- */
 

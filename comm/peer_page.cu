@@ -1,5 +1,4 @@
-/* The page of host memory that the ranks of one host share. Rank 0 creates it without a name (memfd), and the
- * others open it through /proc/PROCESS/fd. */
+/* The page of host memory that the ranks of one host share. */
 #include "comm/peer.cuh"
 
 #include <errno.h>
@@ -8,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* Rank 0 creates the page without a name (memfd), and the others open it through /proc/PROCESS/fd. */
 
 typedef struct {
     int process, file;

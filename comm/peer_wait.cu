@@ -1,8 +1,9 @@
-/* How ranks of the peer engine wait for each other: a rank writes its count into every rank's memory, and
- * polls its own memory. */
+/* How ranks of the peer engine wait for each other. */
 #include "comm/peer_wait.cuh"
 
 #include "kernels/cuda/launch.cuh"
+
+/* A rank writes its count into every rank's memory, and polls its own memory. */
 
 enum { FLAG_THREADS = 32 };
 static_assert((int)PEERS_MOST <= (int)FLAG_THREADS, "a thread for each rank");

@@ -1,7 +1,8 @@
-/* The byte alphabet of GPT-2's files, which must represent any byte as printable text without spaces. Each
- * byte is one character: printable characters of Latin-1 represent themselves, the other 68 bytes get the
- * code points from 256 on, in order. So the space is U+0120 and the newline U+010A. */
+/* The byte alphabet of GPT-2's files, which represents any byte as printable text without spaces. */
 #include "data/bpe.h"
+
+/* Each byte is one character: printable characters of Latin-1 represent themselves, the other 68 bytes get
+ * the code points from 256 on, in order. So the space is U+0120 and the newline U+010A. */
 
 static bool stands_for_itself(uint32_t byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);

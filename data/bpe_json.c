@@ -1,10 +1,11 @@
-/* Reads the steps of a tokenizer.json other than its vocabulary and merges. Nothing is ignored: an unknown
- * type or key is refused by name. */
+/* Reads the steps of a tokenizer.json other than its vocabulary and merges. */
 #include "base/memory.h"
 #include "data/bpe.h"
 #include "data/tokenizer_json.h"
 
 #include <string.h>
+
+/* Nothing is ignored: an unknown type or key is refused by name. */
 
 typedef struct {
     Bpe *bpe;

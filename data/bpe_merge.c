@@ -1,6 +1,4 @@
-/* Merges the pairs of one piece. Both implementations give the result of Hugging Face's tokenizers: merge the
- * known pair of lowest rank, leftmost among equals, and repeat. If no merge creates a pair of lower rank than
- * its own, all pairs of the same rank can be merged in one pass, as GPT-2's code does. */
+/* Merges the pairs of one piece. */
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
@@ -9,6 +7,10 @@
 
 #include <string.h>
 #include <utf8proc.h>
+
+/* Both implementations give the result of Hugging Face's tokenizers: merge the known pair of lowest rank,
+ * leftmost among equals, and repeat. If no merge creates a pair of lower rank than its own, all pairs of the
+ * same rank can be merged in one pass, as GPT-2's code does. */
 
 enum { SHORT_PIECE = 64 }; // up to this many initial tokens scanning is faster than a heap
 

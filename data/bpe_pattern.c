@@ -1,12 +1,13 @@
-/* Translates regular expressions from Oniguruma's dialect (Ruby's syntax, Unicode) to PCRE2's. Constructs
- * with the same meaning are copied; \s becomes Unicode's White_Space, as in Oniguruma; constructs with a
- * different meaning are refused. */
+/* Translates regular expressions from Oniguruma's dialect (Ruby's syntax, Unicode) to PCRE2's. */
 #include "base/memory.h"
 #include "data/bpe.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Constructs with the same meaning are copied; \s becomes Unicode's White_Space, as in Oniguruma; constructs
+ * with a different meaning are refused. */
 
 /* Unicode's White_Space. PCRE2's own \s also has U+180E, which Unicode removed in 2013. */
 static const char spaces[] = "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}"

@@ -1,5 +1,4 @@
-/* Trains a byte-level BPE. Each distinct piece of the texts is a word with a count. Every pair of adjacent
- * tokens has a count and a list of words that may contain it, so that a merge visits only these words. */
+/* Trains a byte-level BPE. */
 #include "base/memory.h"
 #include "data/bpe.h"
 #include "base/tables.h"
@@ -7,6 +6,9 @@
 #include "base/hash.h"
 
 #include <string.h>
+
+/* Each distinct piece of the texts is a word with a count. Every pair of adjacent tokens has a count and a
+ * list of words that may contain it, so that a merge visits only these words. */
 
 /* ---- words ---- */
 

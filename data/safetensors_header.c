@@ -1,9 +1,4 @@
-/* Parses the header's JSON directly into entries and notes, so that a hostile header costs only a small
- * multiple of its size in memory and time. As strict as the reference reader, which uses Rust's serde_json.
- *
- * jansson is not used, because it builds a value for everything in a header before any of it can be refused:
- * up to 45 bytes per byte, 4.5 GB for the 100 MB that a header may have. It also accepts numbers, such as 1e0
- * for a size, that serde_json refuses. */
+/* Parses the header's JSON directly into entries and notes. */
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/utf8.h"
@@ -14,6 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A hostile header costs only a small multiple of its size in memory and time. The parser is as strict as the
+ * reference reader, which uses Rust's serde_json. jansson is not used, because it builds a value for
+ * everything in a header before any of it can be refused: up to 45 bytes per byte, 4.5 GB for the 100 MB that
+ * a header may have. It also accepts numbers, such as 1e0 for a size, that serde_json refuses. */
 
 /* ---- types ---- */
 

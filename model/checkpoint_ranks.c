@@ -1,5 +1,4 @@
-/* One safetensors file written by all ranks on rank 0's host: each rank writes whole tensors, so that it
- * knows their digests, and about as many bytes as every other rank. */
+/* One safetensors file, written by all ranks on rank 0's host. */
 #include "base/memory.h"
 #include "comm/rendezvous.h"
 #include "model/checkpoint_internal.h"
@@ -8,6 +7,9 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Each rank writes whole tensors, so that it knows their digests, and about as many bytes as every other
+ * rank. */
 
 static Rendezvous *ranks_of(const Parameters *p) {
     return p->shards && p->ranks > 1 ? p->shards->comm->rendezvous : NULL;

@@ -1,5 +1,4 @@
-/* model.safetensors: weights in the names and layouts of files (model/architectures.h), read and written
- * in chunks. A parameter with several parts is several tensors of a file. */
+/* Reads and writes model.safetensors, in chunks. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
@@ -14,6 +13,9 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Weights have the names and layouts of files (model/architectures.h). A parameter with several parts is
+ * several tensors of a file. */
 
 /* Host buffers for conversion. */
 typedef struct {

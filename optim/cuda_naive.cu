@@ -1,11 +1,12 @@
-/* adamw as eager frameworks compute it: tensor by tensor, each elementwise step a kernel. Only the device
- * knows whether the update is skipped, so every kernel reads the state and exits early; the host never
- * waits. */
+/* adamw as eager frameworks compute it: tensor by tensor, each elementwise step a kernel. */
 #include "optim/adamw.h"
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "optim/cuda_rounding.cuh"
+
+/* Only the device knows whether the update is skipped, so every kernel reads the state and exits early; the
+ * host never waits. */
 
 static constexpr int THREADS = 256, FACTOR_THREADS = 1024;
 

@@ -1,5 +1,4 @@
-/* Tables of operators with their kernels, and of ranges: a row for each name, on the host and on the
- * device. */
+/* Tables of operators with their kernels, and of ranges; a row per name, for host and device. */
 #include "report/kernel_name.h"
 #include "report/tables_internal.h"
 

@@ -1,7 +1,4 @@
-/* A file of records (TFRecord), each an Event in protobuf's wire format:
- *     Event         { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; }
- *     Summary       { repeated Value value = 1; }
- *     Summary.Value { string tag = 1; float simple_value = 2; } */
+/* Writes scalars for TensorBoard. */
 #include "report/tensorboard.h"
 
 #include "base/directories.h"
@@ -12,6 +9,11 @@
 #include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
+
+/* A file of records (TFRecord), each an Event in protobuf's wire format:
+ *     Event         { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; }
+ *     Summary       { repeated Value value = 1; }
+ *     Summary.Value { string tag = 1; float simple_value = 2; } */
 
 struct TensorBoard {
     FILE *file;

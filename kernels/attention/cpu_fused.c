@@ -1,14 +1,15 @@
-/* attention, blocked over queries and keys with an online softmax (Dao et al. 2022, algorithms 1 and 4):
- * nothing of size T x S is stored. Scores are stored transposed, (keys, queries), so that a block's softmax
- * runs along vectors of queries and needs no horizontal sums. One thread computes a whole block of queries,
- * or in the backward pass a whole key/value head, so the result does not depend on the number of threads.
- * Tiles are fp32 for every dtype, except with AMX (cpu_amx.h). */
+/* attention in blocks of queries and keys, with an online softmax. */
 #include "kernels/attention/cpu_amx.h"
 #include "kernels/attention/cpu_blocks.h"
 #include "kernels/device/amx.h"
 #include "kernels/real.h"
 
 #include <omp.h>
+
+/* Dao et al. 2022, algorithms 1 and 4: nothing of size T x S is stored. Scores are stored transposed, (keys,
+ * queries), so that a block's softmax runs along vectors of queries and needs no horizontal sums. One thread
+ * computes a whole block of queries, or in the backward pass a whole key/value head, so the result does not
+ * depend on the number of threads. Tiles are fp32 for every dtype, except with AMX (cpu_amx.h). */
 
 /* A block of at most this many queries would be mostly empty, so each query runs over its keys alone. */
 enum { FEW_QUERIES = 4 };

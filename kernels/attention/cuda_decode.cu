@@ -1,11 +1,13 @@
-/* Attention of a few queries to many keys, as in decoding: bound by reading k and v once. A block takes one
- * query of one head. LANES threads share a key, 8 columns each. The block's groups of LANES run through the
- * keys in parallel, each with UNROLL keys in flight and its own online softmax; then their results are merged
- * in a fixed order. Many keys are split among blocks, and the last block to finish merges all results, also
- * in a fixed order (Dao, Haziza, Massa, Sizov 2023, "Flash-Decoding"). New rows of k and v are read from the
- * projection's output and appended to the cache; no block of this launch reads them from the cache. */
+/* Attention of a few queries to many keys, as in decoding: bound by reading k and v once. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/cuda/seen.cuh"
+
+/* A block takes one query of one head. LANES threads share a key, 8 columns each. The block's groups of LANES
+ * run through the keys in parallel, each with UNROLL keys in flight and its own online softmax; then their
+ * results are merged in a fixed order. Many keys are split among blocks, and the last block to finish merges
+ * all results, also in a fixed order (Dao, Haziza, Massa, Sizov 2023, "Flash-Decoding"). New rows of k and v
+ * are read from the projection's output and appended to the cache; no block of this launch reads them from
+ * the cache. */
 
 namespace attention {
 namespace {

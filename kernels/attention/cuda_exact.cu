@@ -1,11 +1,12 @@
-/* Flash attention by fused multiply-adds in fp32, for any dtype and any D: the path of fp32, and of bf16
- * heads too wide for the tensor cores' tiles. A block of 16 x 16 threads works on tiles of 64 queries by 64
- * keys: in a product of two tiles thread (y, x) owns rows 4 y to 4 y + 3. Scores sum over D in chunks of
- * COLUMNS; a block owns COLUMNS columns of its result, so wider heads recompute their scores once per chunk
- * of columns. Forward: Dao 2023, algorithm 1. Backward: Dao et al. 2022, algorithm 4, with one owner for each
- * sum, as in cuda_tensor_backward.cu. */
+/* Flash attention by fused multiply-adds in fp32, for any dtype and any D. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/cuda/reduce.cuh"
+
+/* This is the path of fp32, and of bf16 heads too wide for the tensor cores' tiles. A block of 16 x 16
+ * threads works on tiles of 64 queries by 64 keys: in a product of two tiles thread (y, x) owns rows 4 y to 4
+ * y + 3. Scores sum over D in chunks of COLUMNS; a block owns COLUMNS columns of its result, so wider heads
+ * recompute their scores once per chunk of columns. Forward: Dao 2023, algorithm 1. Backward: Dao et al.
+ * 2022, algorithm 4, with one owner for each sum, as in cuda_tensor_backward.cu. */
 
 namespace attention {
 namespace {

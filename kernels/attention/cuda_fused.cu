@@ -1,11 +1,13 @@
-/* Fused attention: neither pass stores anything of size T x S. This file turns the contract into a Problem,
- * appends to the cache, computes the statistics of the backward pass, and selects a kernel. */
+/* Fused attention: selects a kernel, and prepares its parameters, cache and statistics. */
 #include "kernels/attention/cuda_problem.cuh"
 
 #include "kernels/attention/cuda_rotary.cuh"
 #include "kernels/cuda/words.cuh"
 
 #include <climits>
+
+/* Neither pass stores anything of size T x S. This file turns the contract into a Problem, appends to the
+ * cache, computes the statistics of the backward pass, and selects a kernel. */
 
 namespace attention {
 

@@ -1,10 +1,4 @@
-/* attention as eager frameworks run it: the scores are stored, (B, heads, T, S) in the computation's dtype,
- * and each step of the formula passes over them. Rows of scores are padded to a multiple of 16 bytes, as
- * cuBLAS's fast kernels require; padded keys and values are 0, and no query sees them. The visible keys of a
- * query are a prefix of its row, so steps after the mask read only that prefix. In units of B*heads*T*S
- * elements, causal with T = S (half of the keys are visible), a forward pass makes 7 passes (product 1, scale
- * 1, mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch eager in
- * fp32 makes 8 and 11. */
+/* attention as eager frameworks run it: each step of the formula passes over stored scores. */
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/cuda_heads.cuh"
@@ -15,6 +9,13 @@
 #include "kernels/gemm/gemm.h"
 
 #include <math_constants.h>
+
+/* Scores are (B, heads, T, S) in the computation's dtype. Their rows are padded to a multiple of 16 bytes, as
+ * cuBLAS's fast kernels require; padded keys and values are 0, and no query sees them. The visible keys of a
+ * query are a prefix of its row, so steps after the mask read only that prefix. In units of B*heads*T*S
+ * elements, causal with T = S (half of the keys are visible), a forward pass makes 7 passes (product 1, scale
+ * 1, mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch eager in
+ * fp32 makes 8 and 11. */
 
 namespace {
 

@@ -1,13 +1,13 @@
-/* Flash attention backward in bf16 for Hopper, with five products per pair of tiles. Dao 2023
- * (FlashAttention-2), algorithm 2; Shah et al. 2024 (FlashAttention-3), section 3. A block owns a tile of
- * keys at a time and passes over the tiles of queries that see it. Scores are computed transposed (keys x
- * queries), so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q directly in registers. ds
- * goes through shared memory for dq = ds k. dq sums over the blocks that own keys; they add in a fixed order,
- * so the results are the same bits in every run (cuda_sm90_backward.cuh).
- *
- * Roles: one warp, the producer, copies tiles to shared memory; another warp, the adder, adds the blocks'
- * shares of dq in global memory; two warpgroups, the consumers, compute 64 keys each. */
+/* Flash attention backward in bf16 for Hopper, with five products per pair of tiles. */
 #include "kernels/attention/cuda_sm90_backward.cuh"
+
+/* Dao 2023 (FlashAttention-2), algorithm 2; Shah et al. 2024 (FlashAttention-3), section 3. A block owns a
+ * tile of keys at a time and passes over the tiles of queries that see it. Scores are computed transposed
+ * (keys x queries), so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q directly in
+ * registers. ds goes through shared memory for dq = ds k. dq sums over the blocks that own keys; they add in
+ * a fixed order, so the results are the same bits in every run (cuda_sm90_backward.cuh). Roles: one warp, the
+ * producer, copies tiles to shared memory; another warp, the adder, adds the blocks' shares of dq in global
+ * memory; two warpgroups, the consumers, compute 64 keys each. */
 
 namespace attention {
 namespace {

@@ -1,10 +1,12 @@
-/* Flash attention forward in bf16 for Hopper: Shah et al. 2024 (FlashAttention-3), algorithms 1 and 2. One
- * warp of a block, the producer, copies tiles of queries, keys and values to shared memory; the others form
- * warpgroups with 64 queries each, the consumers. In each step a consumer multiplies queries by the next
- * keys, then probabilities in registers by the last values. The tensor cores compute these products while
- * another consumer, or the same one, computes its softmax. The blocks are persistent, one per multiprocessor,
- * so that the producer loads the next queries while the previous output is written. */
+/* Flash attention forward in bf16 for Hopper. */
 #include "kernels/attention/cuda_hopper.cuh"
+
+/* Shah et al. 2024 (FlashAttention-3), algorithms 1 and 2. One warp of a block, the producer, copies tiles of
+ * queries, keys and values to shared memory; the others form warpgroups with 64 queries each, the consumers.
+ * In each step a consumer multiplies queries by the next keys, then probabilities in registers by the last
+ * values. The tensor cores compute these products while another consumer, or the same one, computes its
+ * softmax. The blocks are persistent, one per multiprocessor, so that the producer loads the next queries
+ * while the previous output is written. */
 
 namespace attention {
 namespace hopper_forward { // a named namespace, because much of it is unused in builds for other GPUs

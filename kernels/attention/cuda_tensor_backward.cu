@@ -1,10 +1,12 @@
-/* Flash attention backward in bf16 on tensor cores. Dao et al. 2022, algorithm 4, as two kernels, so that
- * every sum has one owner and a fixed order (no atomics): one owns keys and passes over the queries of all
- * heads of its group for dk and dv; the other owns queries and passes over the keys for dq. Both recompute
- * the probabilities from the saved lse. A warp's left operands stay in registers: the first kernel computes
- * scores transposed (keys x queries), so that p^T and ds^T are left operands directly. */
+/* Flash attention backward in bf16 on tensor cores. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/attention/cuda_tile.cuh"
+
+/* Dao et al. 2022, algorithm 4, as two kernels, so that every sum has one owner and a fixed order (no
+ * atomics): one kernel owns keys and passes over the queries of all heads of its group for dk and dv; the
+ * other owns queries and passes over the keys for dq. Both recompute the probabilities from the saved lse. A
+ * warp's left operands stay in registers: the first kernel computes scores transposed (keys x queries), so
+ * that p^T and ds^T are left operands directly. */
 
 namespace attention {
 namespace {

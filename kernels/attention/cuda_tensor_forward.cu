@@ -1,10 +1,12 @@
-/* Flash attention forward in bf16 on tensor cores. Dao 2023 (FlashAttention-2), algorithm 1: a block keeps
- * 128 queries and passes over the keys, 64 at a time, with an online softmax. A warp owns 32 queries (M = 2),
- * so that each fragment of keys and values is used in two products. If that makes too few blocks to fill the
- * device, a block keeps 64 queries (M = 1). Scores stay in registers. The next keys and values are prefetched
- * while a tile is processed: one barrier per tile. */
+/* Flash attention forward in bf16 on tensor cores. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/attention/cuda_tile.cuh"
+
+/* Dao 2023 (FlashAttention-2), algorithm 1: a block keeps 128 queries and passes over the keys, 64 at a
+ * time, with an online softmax. A warp owns 32 queries (M = 2), so that each fragment of keys and values
+ * is used in two products. If that makes too few blocks to fill the device, a block keeps 64 queries (M =
+ * 1). Scores stay in registers. The next keys and values are prefetched while a tile is processed: one
+ * barrier per tile. */
 
 namespace attention {
 namespace {

@@ -1,9 +1,10 @@
-/* The specification of decode: the operations that it fuses, one after another. Each is dispatched on its
- * own, in the form selected for it. */
+/* The specification of decode: the operations that it fuses, one after another. */
 #include "kernels/attention/attention.h"
 #include "kernels/decode/decode.h"
 #include "kernels/embed/embed.h"
 #include "kernels/residual/residual.h"
+
+/* Each operation is dispatched separately, in the form selected for it. */
 
 /* A token on its way through the layers. */
 typedef struct {

@@ -1,5 +1,4 @@
-/* embed as eager frameworks compute it: a gather per table, and additions. Backward: a sort, then sums in
- * row order. */
+/* embed as eager frameworks compute it: a gather per table, additions; backward: a sort, ordered sums. */
 #include "kernels/embed/embed.h"
 
 #include "kernels/cuda/elements.cuh"

@@ -1,8 +1,10 @@
-/* Products on CUDA. cuBLASLt is column-major: our row-major C (m, n) is its column-major matrix of n rows and
- * m columns, the transpose. So we ask for C^T = op(B)^T op(A)^T, with our B as its A and our A as its B. */
+/* Products on CUDA, by cuBLASLt or our own kernel. */
 #include "kernels/gemm/cuda.cuh"
 
 #include "kernels/gemm/cuda_plan.cuh"
+
+/* cuBLASLt is column-major: our row-major C (m, n) is its column-major matrix of n rows and m columns, the
+ * transpose. So we ask for C^T = op(B)^T op(A)^T, with our B as its A and our A as its B. */
 
 /* C = beta * C, which is all that remains if k = 0. */
 /* Anatomy. Parallel: over elements of C, one per thread and iteration. Launch: grid stride, at most 32 blocks

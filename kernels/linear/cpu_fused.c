@@ -1,13 +1,15 @@
-/* linear: with oneDNN or AMX tiles the product itself applies bias, residual and activation. Otherwise the
- * product accumulates on top of the bias, which therefore costs no extra pass, and an activation or its
- * derivative is one vectorized pass. A few rows (decoding) are dot products instead, with everything in one
- * pass over the weights. */
+/* linear, with bias, residual and activation in the product or in one extra pass. */
 #include "kernels/gemm/cpu.h"
 #include "kernels/gemm/cpu_blas.h"
 #include "kernels/linear/cpu_groups.h"
 #include "kernels/linear/linear.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
+
+/* With oneDNN or AMX tiles the product itself applies bias, residual and activation. Otherwise the product
+ * accumulates on top of the bias, which therefore costs no extra pass, and an activation or its derivative is
+ * one vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over the
+ * weights. */
 
 enum {
     STREAMS = GROUP_STREAMS, // rows of weights that a thread reads at once

@@ -1,11 +1,13 @@
-/* loss, in chunks of rows: logits, statistics, loss and gradient are computed while the chunk is in cache,
- * and the gradient overwrites the logits. Only one chunk of logits exists at a time. */
+/* loss, in chunks of rows. */
 #include "kernels/gemm/gemm.h"
 #include "kernels/loss/loss.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
 
 #include <omp.h>
+
+/* Logits, statistics, loss and gradient are computed while the chunk is in cache, and the gradient overwrites
+ * the logits. Only one chunk of logits exists at a time. */
 
 /* Logits per chunk (256 MiB of fp32), and the minimum number of rows: each chunk reads the whole head
  * twice, updates its whole gradient, and repacks the head for its products. */

@@ -1,5 +1,4 @@
-/* loss as eager frameworks compute it: all logits in fp32, log-softmax, the picked entries; backward:
- * softmax, one-hot target, scale, two products. */
+/* loss as eager frameworks compute it, with all logits in fp32. */
 #include "kernels/loss/loss.h"
 
 #include "kernels/cuda/columns.cuh"
@@ -8,6 +7,8 @@
 #include "kernels/gemm/gemm.h"
 
 #include <math_constants.h>
+
+/* Forward: log-softmax, the picked entries. Backward: softmax, one-hot target, scale, two products. */
 
 static constexpr int THREADS = 512, SUM_THREADS = 1024;
 

@@ -1,9 +1,10 @@
-/* norm in one pass over memory: a row is read once and stays in L1 while short loops add, compute statistics
- * and write it. */
+/* norm in one pass over memory. */
 #include "kernels/dropout/mask.h"
 #include "kernels/norm/norm.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
+
+/* A row is read once and stays in L1 while short loops add, compute statistics and write it. */
 
 enum { RUN = 256 }; // columns that are computed in fp32 before they are stored
 

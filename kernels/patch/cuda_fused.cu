@@ -1,9 +1,10 @@
-/* patch in two kernels per pass. Forward: one kernel reads bytes, writes normalized rows and initializes
- * y; the product adds to y. Backward: one kernel sums dy over pictures, a small one distributes the sums;
- * the product. */
+/* patch in two kernels and a product per pass. */
 #include "kernels/cuda/partials.cuh"
 #include "kernels/gemm/gemm.h"
 #include "kernels/patch/cuda.cuh"
+
+/* Forward: one kernel reads bytes, writes normalized rows and initializes y; the product adds to y. Backward:
+ * one kernel sums dy over pictures, a small one distributes the sums; then the product. */
 
 namespace {
 

@@ -1,11 +1,12 @@
-/* A cluster of blocks samples, each with a share of the row; on GPUs without clusters, one block does.
- * Latency dominates, because the sums depend on one another. The steps are those of cpu.c. Weights are in
- * shared memory if they fit, else in device memory. */
+/* Samples a token in a cluster of blocks, each with a share of the row. */
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/sample/sample.h"
 #include "kernels/sample/weight.h"
+
+/* On GPUs without clusters one block samples. Latency dominates, because the sums depend on one another. The
+ * steps are those of cpu.c. Weights are in shared memory if they fit, else in device memory. */
 
 namespace {
 

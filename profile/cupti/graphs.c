@@ -1,10 +1,13 @@
-/* Maps nodes of captured graphs to the marks under which they were captured, which attributes the kernels of
- * a graph launch. */
+/* Maps nodes of captured graphs to the marks under which they were captured. */
 #include "profile/cupti/internal.h"
 
 #include "base/memory.h"
 
 #include <stdlib.h>
+
+/* With these marks the kernels of a graph launch can be attributed. Work is captured into a graph; an
+ * executable graph is a copy of it, and CUPTI reports which node is a copy of which. Kernels carry their
+ * node's id. */
 
 static Node *find_node(const Opened *c, uint64_t id) {
     for (int64_t i = c->node_count - 1; i >= 0; i--)

@@ -1,9 +1,11 @@
-/* Methods of strings, dicts and lists. A row with parameters but without a function is a method that modifies
- * its object, which templates may not call. */
+/* Methods of strings, dicts and lists. */
 #include "tasks/chat/jinja/run.h"
 #include "tasks/chat/jinja/text.h"
 
 #include <string.h>
+
+/* In the tables of methods, a row with parameters but without a function is a method that modifies its
+ * object, which templates may not call. */
 
 /* Requires a string; with `none` also accepts none. */
 static Status want(JinjaRun *run, JinjaValue value, bool none) {

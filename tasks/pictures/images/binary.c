@@ -1,5 +1,4 @@
-/* Reads files with many pictures: IDX of the MNIST family, and CIFAR-10 and CIFAR-100. They are read into
- * memory at once, compressed or not. */
+/* Reads IDX of the MNIST family, CIFAR-10 and CIFAR-100: files with many pictures. */
 #include "base/files.h"
 #include "base/gzip.h"
 #include "base/memory.h"
@@ -8,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <zlib.h>
+
+/* The pictures are read into memory at once, compressed or not. */
 
 enum { IDX_IMAGES = 0x803, IDX_LABELS = 0x801, IDX_SIDE_LIMIT = 1 << 14, IDX_CLASSES_LIMIT = 256 };
 enum { CIFAR_SIDE = 32, CIFAR_PLANE = CIFAR_SIDE * CIFAR_SIDE, CIFAR_PIXELS = CIFAR_PLANE * IMAGE_CHANNELS };

@@ -1,11 +1,4 @@
-/* Reads a folder of class folders. Its files are listed in a text of zero-terminated entries:
- *
- *     fusebox pictures 1
- *     /data/train             the folder that was listed
- *     D<mtime> <folder>       each folder in it, beginning with itself: D1700000000.123456789
- *     P<name>                 a picture in that folder
- *
- * A cached list is valid as long as the mtime of each folder is unchanged. */
+/* Reads a folder of class folders. */
 #define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"
@@ -17,6 +10,15 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <zlib.h>
+
+/* The files of a folder are listed in a text of zero-terminated entries:
+ *
+ *     fusebox pictures 1
+ *     /data/train             the folder that was listed
+ *     D<mtime> <folder>       each folder in it, beginning with itself: D1700000000.123456789
+ *     P<name>                 a picture in that folder
+ *
+ * A cached list is valid as long as the mtime of each folder is unchanged. */
 
 enum { DEPTH_LIMIT = 32, CLASS_DEPTH = 1, LIST_LIMIT = 1 << 30, STAMP = 32 /* characters of an mtime */ };
 

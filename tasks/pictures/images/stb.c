@@ -1,10 +1,12 @@
-/* The implementation of stb_image, a header-only library. Hostile files can make its arithmetic overflow, so
- * the Makefile compiles it with wrapping integers. */
+/* The implementation of stb_image, a header-only library. */
 #include "tasks/pictures/images/decode.h"
 
 #include "base/memory.h"
 
 #include <string.h>
+
+/* Hostile files can make stb_image's arithmetic overflow, so the Makefile compiles this file with wrapping
+ * integers. */
 
 static _Thread_local size_t allowed;
 
