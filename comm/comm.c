@@ -9,67 +9,6 @@
 
 enum { PART_ELEMENTS = 64 };
 
-/* ---- one rank ---- */
-
-static Status alone_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) {
-    (void)comm, (void)data, (void)count, (void)dtype, (void)lane;
-    return OK;
-}
-
-/* `alone` has one lane, in which everything runs in order. */
-static Status alone_copy(Comm *comm, void *to, const void *from, size_t bytes) {
-    return to == from ? OK : comm->device->copy(comm->device, to, from, bytes);
-}
-
-static Status alone_reduce_scatter(Comm *comm, const void *whole, void *piece, int64_t count, Dtype dtype,
-                                   Lane lane) {
-    (void)lane;
-    return alone_copy(comm, piece, whole, (size_t)count * dtype_size(dtype));
-}
-
-static Status alone_all_gather(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) {
-    (void)lane;
-    return alone_copy(comm, whole, piece, bytes);
-}
-
-static Status alone_broadcast(Comm *comm, int root, void *data, size_t bytes, Lane lane) {
-    (void)comm, (void)root, (void)data, (void)bytes, (void)lane;
-    return OK;
-}
-
-static Status alone_record(Comm *comm, Lane lane, Event *event) {
-    (void)lane;
-    return comm->device->event_record(comm->device, event);
-}
-
-static void alone_abort(Comm *comm) {
-    (void)comm;
-}
-
-static void alone_close(Comm *comm) {
-    memory_free(comm);
-}
-
-static const CommEngine alone = {.name = "alone",
-                                 .all_reduce = alone_all_reduce,
-                                 .reduce_scatter = alone_reduce_scatter,
-                                 .all_gather = alone_all_gather,
-                                 .broadcast = alone_broadcast,
-                                 .barrier = engine_nothing_wrong,
-                                 .share = engine_share_nothing,
-                                 .unshare = engine_unshare_nothing,
-                                 .record = alone_record,
-                                 .wait = engine_no_order,
-                                 .check = engine_nothing_wrong,
-                                 .abort = alone_abort,
-                                 .close = alone_close};
-
-static Status open_alone(Comm **comm) {
-    *comm = memory_allocate(sizeof **comm);
-    **comm = (Comm){.engine = &alone, .name = "alone", .rank_order = true};
-    return OK;
-}
-
 /* ---- opening ---- */
 
 typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
@@ -112,16 +51,12 @@ Status comm_open(const CommSetup *setup, Comm **comm) {
     Rendezvous *r = setup->rendezvous;
     OpenEngine open;
     *comm = NULL;
-    if (!r || r->size == 1) {
-        TRY(open_alone(comm));
-    } else {
-        TRY(choose_engine(setup, &open));
-        TRY(open(setup, comm));
-    }
+    TRY(choose_engine(setup, &open));
+    TRY(open(setup, comm));
     Comm *c = *comm;
-    c->rank = r ? r->rank : 0;
-    c->size = r ? r->size : 1;
-    c->local_rank = r ? r->local_rank : 0;
+    c->rank = r->rank;
+    c->size = r->size;
+    c->local_rank = r->local_rank;
     c->device = setup->device;
     c->rendezvous = r;
     return OK;
@@ -230,27 +165,30 @@ Status comm_sum(Comm *comm, Tensor whole, Tensor arrivals) {
 
 Status comm_barrier(Comm *comm) {
     heartbeat_note(comm->rendezvous, "barrier");
-    return comm->engine->barrier(comm);
+    if (comm->engine->barrier) return comm->engine->barrier(comm);
+    OWNED char *all = memory_allocate((size_t)comm->size);
+    return rendezvous_gather(comm->rendezvous, "", 1, all);
 }
 
 Status comm_share(Comm *comm, void *memory, size_t bytes) {
-    return comm->engine->share(comm, memory, bytes);
+    return comm->engine->share ? comm->engine->share(comm, memory, bytes) : OK;
 }
 
 Status comm_unshare(Comm *comm, void *memory) {
-    return comm->engine->unshare(comm, memory);
+    return comm->engine->unshare ? comm->engine->unshare(comm, memory) : OK;
 }
 
 Status comm_record(Comm *comm, Lane lane, Event *event) {
-    return comm->engine->record(comm, lane, event);
+    if (comm->engine->record) return comm->engine->record(comm, lane, event);
+    return comm->device->event_record(comm->device, event);
 }
 
 Status comm_wait(Comm *comm, Lane lane, Event *event) {
-    return comm->engine->wait(comm, lane, event);
+    return comm->engine->wait ? comm->engine->wait(comm, lane, event) : OK;
 }
 
 Status comm_check(Comm *comm) {
-    return comm->engine->check(comm);
+    return comm->engine->check ? comm->engine->check(comm) : OK;
 }
 
 void comm_abort(Comm *comm) {

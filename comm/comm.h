@@ -1,8 +1,7 @@
 /* comm: the communicator. Every rank is a process with one device. All ranks call the same collectives in the
- * same order with the same sizes. One of four engines (comm_internal.h) executes them:
+ * same order with the same sizes. One of three engines (comm_internal.h) executes them:
  *
  *     engine   between            order of a sum
- *     alone    one rank           nothing is added
  *     mpi      CPU processes      rank order
  *     peer     GPUs of one host   rank order
  *     nccl     GPUs               NCCL's own
@@ -51,7 +50,7 @@ typedef struct {
 typedef struct Comm {
     const struct CommEngine *engine;
     int rank, size, local_rank;
-    char name[96];   // "NCCL 2.28.9", "MPI (Open MPI v4.1.4)", "peers", "alone"
+    char name[96];   // "NCCL 2.28.9", "MPI (Open MPI v4.1.4)", "peers"
     bool rank_order; // sums are in rank order
     bool posts;      // comm_scatter and comm_spread do not slow down concurrent kernels
     Device *device;
@@ -61,7 +60,7 @@ typedef struct Comm {
 
 typedef struct {
     Device *device;
-    struct Rendezvous *rendezvous; // NULL: one rank. It must outlive the communicator
+    struct Rendezvous *rendezvous; // of several ranks. It must outlive the communicator
     /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; peer between GPUs of one host that reach each
      * other's memory; else nccl. */
     const char *engine;
@@ -69,8 +68,7 @@ typedef struct {
 } CommSetup;
 
 /* Collective. ERROR_USAGE if the engine is unknown or not for this device, or if two ranks have one GPU;
- * ERROR_DEVICE if the engine's library is missing or too old, or if ranks cannot reach each other. One rank
- * alone needs no library. */
+ * ERROR_DEVICE if the engine's library is missing or too old, or if ranks cannot reach each other. */
 CHECKED Status comm_open(const CommSetup *setup, Comm **comm);
 
 /* Collective, unless the communicator was aborted. A rank that ends because of an error does not call it.

@@ -21,6 +21,8 @@ typedef struct CommEngine {
     Status (*arrive)(Comm *comm, int first, int count) CHECKED;
     Status (*sum)(Comm *comm, void *whole, const void *arrivals, int64_t count, Dtype dtype) CHECKED;
     Status (*clear)(Comm *comm) CHECKED;
+    /* The next six may be NULL. Then the ranks wait in the rendezvous, no memory is shared, both lanes are one, and
+     * enqueued work has no later errors. */
     Status (*barrier)(Comm *comm) CHECKED;
     Status (*share)(Comm *comm, void *memory, size_t bytes) CHECKED;
     Status (*unshare)(Comm *comm, void *memory) CHECKED;
@@ -37,13 +39,5 @@ CHECKED Status comm_open_nccl(const CommSetup *setup, Comm **comm);
 bool nccl_found(void); // whether NCCL is installed on this machine
 /* A weak symbol: NULL in a build without CUDA. */
 __attribute__((weak)) CHECKED Status comm_open_peer(const CommSetup *setup, Comm **comm);
-
-/* For engines that have nothing to do there. */
-CHECKED Status engine_share_nothing(Comm *comm, void *memory, size_t bytes);
-CHECKED Status engine_unshare_nothing(Comm *comm, void *memory);
-CHECKED Status engine_no_order(Comm *comm, Lane lane, Event *event);
-CHECKED Status engine_nothing_wrong(Comm *comm);
-/* comm_barrier by the rendezvous. */
-CHECKED Status engine_host_barrier(Comm *comm);
 
 __END_DECLS

@@ -139,11 +139,6 @@ static Status mpi_barrier(Comm *comm) {
     return mpi_status(mpi_of(comm), mpi_of(comm)->mpi->barrier(), "MPI_Barrier");
 }
 
-static Status mpi_record(Comm *comm, Lane lane, Event *event) {
-    (void)lane;
-    return comm->device->event_record(comm->device, event);
-}
-
 static void mpi_abort(Comm *comm) {
     mpi_of(comm)->mpi->abort(ERROR_DEVICE);
 }
@@ -162,11 +157,6 @@ static const CommEngine engine = {.name = "mpi",
                                   .all_gather = mpi_all_gather,
                                   .broadcast = mpi_broadcast,
                                   .barrier = mpi_barrier,
-                                  .share = engine_share_nothing,
-                                  .unshare = engine_unshare_nothing,
-                                  .record = mpi_record,
-                                  .wait = engine_no_order,
-                                  .check = engine_nothing_wrong,
                                   .abort = mpi_abort,
                                   .close = mpi_close};
 

@@ -285,8 +285,8 @@ static void peer_abort(Comm *comm) {
     __atomic_store_n(&peer_of(comm)->page->aborted, 1u, __ATOMIC_RELEASE);
 }
 
-const CommEngine peer_engine = {"peer",         peer_all_reduce, peer_reduce_scatter, peer_all_gather,
-                                peer_broadcast, peer_scatter,    peer_spread,         peer_arrive,
-                                peer_sum,       peer_clear,      engine_host_barrier, peer_share,
-                                peer_unshare,   peer_record,     peer_wait,           peer_check,
-                                peer_abort,     peer_close};
+const CommEngine peer_engine = {
+    "peer",       peer_all_reduce, peer_reduce_scatter, peer_all_gather, peer_broadcast,
+    peer_scatter, peer_spread,     peer_arrive,         peer_sum,        peer_clear,
+    nullptr,      peer_share,      peer_unshare,        peer_record,     peer_wait,
+    peer_check,   peer_abort,      peer_close};
