@@ -7,13 +7,13 @@
 /* ---- attributes ---- */
 
 /* Python's attributes of numbers and of None, which no template uses. */
-static const JinjaBuiltin number_attributes[] = {{"real", NULL, NULL},       {"imag", NULL, NULL},
-                                                 {"numerator", NULL, NULL},  {"denominator", NULL, NULL},
-                                                 {"bit_length", NULL, NULL}, {"bit_count", NULL, NULL},
-                                                 {"conjugate", NULL, NULL},  {"to_bytes", NULL, NULL},
-                                                 {"from_bytes", NULL, NULL}, {"as_integer_ratio", NULL, NULL},
-                                                 {"is_integer", NULL, NULL}, {"hex", NULL, NULL},
-                                                 {"fromhex", NULL, NULL},    {NULL, NULL, NULL}};
+static const JinjaBuiltin number_attributes[] = {{.name = "real"},       {.name = "imag"},
+                                                 {.name = "numerator"},  {.name = "denominator"},
+                                                 {.name = "bit_length"}, {.name = "bit_count"},
+                                                 {.name = "conjugate"},  {.name = "to_bytes"},
+                                                 {.name = "from_bytes"}, {.name = "as_integer_ratio"},
+                                                 {.name = "is_integer"}, {.name = "hex"},
+                                                 {.name = "fromhex"},    {.name = NULL}};
 
 static const JinjaBuiltin *methods_of(JinjaValue value) {
     if (value.kind == VALUE_STRING) return jinja_string_methods;

@@ -133,13 +133,17 @@ enum { PARAMETERS_MOST = 8 };
 Status jinja_call(JinjaRun *run, const JinjaBuiltin *builtin, const JinjaArguments *given,
                   JinjaValue *value) {
     JinjaValue values[PARAMETERS_MOST];
-    JinjaArguments bound = {.values = values};
+    JinjaArguments bound = {.values = values, .variant = builtin->variant};
     int64_t taken = 0;
     if (!builtin->call) return jinja_error(run, "%s is not supported", builtin->name);
     if (given->count && given->values[0].kind == VALUE_STRING)
         TRY(jinja_step(run, given->values[0].length >> 8));
     TRY(jinja_step(run, 1));
-    if (!builtin->parameters) return builtin->call(run, given, value);
+    if (!builtin->parameters) {
+        bound = *given;
+        bound.variant = builtin->variant;
+        return builtin->call(run, &bound, value);
+    }
     for (const char *at = builtin->parameters; *at; at += *at == ',') {
         size_t length = strcspn(at, ",?");
         bool optional = at[length] == '?';

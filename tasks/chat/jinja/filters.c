@@ -9,19 +9,9 @@
 
 /* ---- texts ---- */
 
-/* str(value), which stays marked as safe. */
+/* str(value), which stays marked as safe. The filter `string` is this, too. */
 static Status text_of(JinjaRun *run, const JinjaArguments *a, JinjaValue *text) {
     return jinja_text_of(run, a->values[0], text);
-}
-
-static Status filter_string(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return text_of(run, a, result);
-}
-
-static Status filter_safe(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    TRY(text_of(run, a, result));
-    result->safe = true;
-    return OK;
 }
 
 static Status filter_trim(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
@@ -33,25 +23,21 @@ static Status filter_trim(JinjaRun *run, const JinjaArguments *a, JinjaValue *re
     return jinja_step(run, a->values[1].kind == VALUE_STRING ? a->values[1].length : 0);
 }
 
-static Status change_case(JinjaRun *run, const JinjaArguments *a, JinjaCase to, JinjaValue *result) {
+static Status filter_case(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     JinjaText text = {.pool = &run->pool};
     TRY(text_of(run, a, result));
     bool safe = result->safe;
-    if (!jinja_change_case(&text, *result, to))
+    if (!jinja_change_case(&text, *result, (JinjaCase)a->variant))
         return jinja_error(run, "the case of one of these letters is not supported");
     *result = jinja_written(&text);
     result->safe = safe;
     return OK;
 }
 
-static Status filter_upper(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return change_case(run, a, CASE_UPPER, result);
-}
-static Status filter_lower(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return change_case(run, a, CASE_LOWER, result);
-}
-static Status filter_capitalize(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return change_case(run, a, CASE_FIRST, result);
+static Status filter_safe(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    TRY(text_of(run, a, result));
+    result->safe = true;
+    return OK;
 }
 
 /* Words end at spaces, "-", "(", "{", "[" and "<", unlike str.title()'s. */
@@ -140,34 +126,24 @@ static bool read_real(JinjaRun *run, JinjaValue string, double *real, bool *odd)
     return whole;
 }
 
-static Status filter_int(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+/* int or float, of a number or a string. */
+static Status filter_number(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    const bool to_int = a->variant == VALUE_INT;
     JinjaValue value = a->values[0];
     int64_t whole;
     double real;
     bool odd = false, read;
-    if (a->values[2].kind != VALUE_MISSING) return jinja_error(run, "a base of int is not supported");
-    *result = a->values[1].kind == VALUE_MISSING ? jinja_int(0) : a->values[1];
+    if (to_int && a->values[2].kind != VALUE_MISSING)
+        return jinja_error(run, "a base of int is not supported");
+    *result = a->values[1].kind != VALUE_MISSING ? a->values[1] : to_int ? jinja_int(0) : jinja_float(0);
     if (value.kind == VALUE_STRING)
         read = read_real(run, value, &real, &odd);
     else
         read = jinja_number(value, &real);
     if (value.kind == VALUE_UNDEFINED || odd) return no_number(run, value);
-    if (read && fabs(real) >= 9007199254740992.0) return no_number(run, value);
-    if (read) *result = jinja_int(jinja_whole(value, &whole) ? whole : (int64_t)real);
-    return OK;
-}
-
-static Status filter_float(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    JinjaValue value = a->values[0];
-    double real;
-    bool odd = false, read;
-    *result = a->values[1].kind == VALUE_MISSING ? jinja_float(0) : a->values[1];
-    if (value.kind == VALUE_STRING)
-        read = read_real(run, value, &real, &odd);
-    else
-        read = jinja_number(value, &real);
-    if (value.kind == VALUE_UNDEFINED || odd) return no_number(run, value);
-    if (read) *result = jinja_float(real);
+    if (!read) return OK;
+    if (to_int && fabs(real) >= 9007199254740992.0) return no_number(run, value);
+    *result = !to_int ? jinja_float(real) : jinja_int(jinja_whole(value, &whole) ? whole : (int64_t)real);
     return OK;
 }
 
@@ -263,7 +239,8 @@ static Status generator(JinjaRun *run, const JinjaArguments *a, JinjaValue *resu
     if (!a->count) return jinja_error(run, "a filter lacks its value");
     *result = jinja_list(&run->pool, VALUE_GENERATOR);
     result->list->pending = jinja_take(&run->pool, sizeof *result->list->pending);
-    *result->list->pending = (JinjaPending){call, a->values[0], {a->values + 1, a->names + 1, a->count - 1}};
+    *result->list->pending =
+        (JinjaPending){call, a->values[0], {a->values + 1, a->names + 1, a->count - 1, a->variant}};
     return OK;
 }
 
@@ -319,8 +296,11 @@ static Status apply(JinjaRun *run, const JinjaBuiltin *table, JinjaValue item, c
     return jinja_call(run, builtin, &call, result);
 }
 
-static Status select_items(JinjaRun *run, JinjaList items, const JinjaArguments *a, bool attribute,
-                           bool wanted, JinjaValue list) {
+/* select, reject, selectattr and rejectattr; the last two test an attribute. */
+enum { SELECT, REJECT, BY_ATTRIBUTE };
+
+static Status run_select(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
+    const bool attribute = a->variant & BY_ATTRIBUTE, wanted = !(a->variant & REJECT);
     if (attribute && (!a->count || a->names[0])) return jinja_error(run, "a filter lacks its attribute");
     for (int64_t i = 0; i < items.count; i++) {
         JinjaValue subject = items.items[i], passes;
@@ -331,19 +311,6 @@ static Status select_items(JinjaRun *run, JinjaList items, const JinjaArguments 
         if (jinja_true(passes) == wanted) jinja_add(&run->pool, list, items.items[i]);
     }
     return OK;
-}
-
-static Status run_select(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
-    return select_items(run, items, a, false, true, list);
-}
-static Status run_reject(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
-    return select_items(run, items, a, false, false, list);
-}
-static Status run_selectattr(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
-    return select_items(run, items, a, true, true, list);
-}
-static Status run_rejectattr(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
-    return select_items(run, items, a, true, false, list);
 }
 
 /* An attribute of each item, or the result of a filter on each. */
@@ -375,15 +342,6 @@ static Status run_items(JinjaRun *run, JinjaList items, const JinjaArguments *a,
 static Status filter_select(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     return generator(run, a, result, run_select);
 }
-static Status filter_reject(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return generator(run, a, result, run_reject);
-}
-static Status filter_selectattr(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return generator(run, a, result, run_selectattr);
-}
-static Status filter_rejectattr(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return generator(run, a, result, run_rejectattr);
-}
 static Status filter_map(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     return generator(run, a, result, run_map);
 }
@@ -396,8 +354,8 @@ static Status filter_items(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
     view = value;
     if (value.kind == VALUE_DICT)
         TRY(jinja_look_up(jinja_dict_methods, "items")
-                ->call(run, &(JinjaArguments){&value, no_names, 1}, &view));
-    return generator(run, &(JinjaArguments){&view, no_names, 1}, result, run_items);
+                ->call(run, &(JinjaArguments){&value, no_names, 1, 0}, &view));
+    return generator(run, &(JinjaArguments){&view, no_names, 1, 0}, result, run_items);
 }
 
 static Status run_reverse(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
@@ -411,7 +369,7 @@ static Status filter_reverse(JinjaRun *run, const JinjaArguments *a, JinjaValue 
     if (a->values[0].kind == VALUE_STRING)
         return jinja_slice(run, a->values[0], (JinjaValue[]){jinja_none, jinja_none, jinja_int(-1)}, result);
     TRY(want_reversible(run, a->values[0]));
-    return generator(run, &(JinjaArguments){a->values, no_names, 1}, result, run_reverse);
+    return generator(run, &(JinjaArguments){a->values, no_names, 1, 0}, result, run_reverse);
 }
 
 /* ---- sorting ---- */
@@ -437,7 +395,7 @@ static Status filter_dictsort(JinjaRun *run, const JinjaArguments *a, JinjaValue
         (a->values[2].kind != VALUE_MISSING && !by_value && !jinja_is(a->values[2], "key")))
         return jinja_error(run, "dictsort takes a dict, and \"key\" or \"value\"");
     TRY(jinja_look_up(jinja_dict_methods, "items")
-            ->call(run, &(JinjaArguments){a->values, no_names, 1}, &pairs));
+            ->call(run, &(JinjaArguments){a->values, no_names, 1, 0}, &pairs));
     pairs.kind = VALUE_LIST;
     JinjaValue *items = pairs.list->items, *by;
     for (int64_t i = 0; i < pairs.list->count; i++) {
@@ -479,59 +437,59 @@ static Status filter_tojson(JinjaRun *run, const JinjaArguments *a, JinjaValue *
 }
 
 const JinjaBuiltin jinja_filters[] = {
-    {"string", "object", filter_string},
-    {"safe", "value", filter_safe},
-    {"trim", "value,chars?", filter_trim},
-    {"upper", "s", filter_upper},
-    {"lower", "s", filter_lower},
-    {"capitalize", "s", filter_capitalize},
-    {"title", "s", filter_title},
-    {"replace", "s,old,new,count?", filter_replace},
-    {"indent", "s,width?,first?,blank?", filter_indent},
-    {"length", "/obj", filter_length},
-    {"count", "/obj", filter_length},
-    {"int", "value,default?,base?", filter_int},
-    {"float", "value,default?", filter_float},
-    {"abs", "/x", filter_abs},
-    {"round", "value,precision?,method?", filter_round},
-    {"default", "value,default_value?,boolean?", filter_default},
-    {"d", "value,default_value?,boolean?", filter_default},
-    {"list", "value", filter_list},
-    {"first", "seq", filter_first},
-    {"last", "seq", filter_last},
-    {"join", "value,d?,attribute?", filter_join},
-    {"items", "value", filter_items},
-    {"reverse", "value", filter_reverse},
-    {"select", NULL, filter_select},
-    {"reject", NULL, filter_reject},
-    {"selectattr", NULL, filter_selectattr},
-    {"rejectattr", NULL, filter_rejectattr},
-    {"map", NULL, filter_map},
-    {"dictsort", "value,case_sensitive?,by?,reverse?", filter_dictsort},
-    {"tojson", "x,ensure_ascii?,indent?,separators?,sort_keys?", filter_tojson},
-    {"attr", NULL, NULL},
-    {"batch", NULL, NULL},
-    {"center", NULL, NULL},
-    {"e", NULL, NULL},
-    {"escape", NULL, NULL},
-    {"filesizeformat", NULL, NULL},
-    {"forceescape", NULL, NULL},
-    {"format", NULL, NULL},
-    {"groupby", NULL, NULL},
-    {"max", NULL, NULL},
-    {"min", NULL, NULL},
-    {"pprint", NULL, NULL},
-    {"random", NULL, NULL},
-    {"slice", NULL, NULL},
-    {"sort", NULL, NULL},
-    {"striptags", NULL, NULL},
-    {"sum", NULL, NULL},
-    {"truncate", NULL, NULL},
-    {"unique", NULL, NULL},
-    {"urlencode", NULL, NULL},
-    {"urlize", NULL, NULL},
-    {"wordcount", NULL, NULL},
-    {"wordwrap", NULL, NULL},
-    {"xmlattr", NULL, NULL},
-    {NULL, NULL, NULL},
+    {"string", "object", text_of, 0},
+    {"safe", "value", filter_safe, 0},
+    {"trim", "value,chars?", filter_trim, 0},
+    {"upper", "s", filter_case, CASE_UPPER},
+    {"lower", "s", filter_case, CASE_LOWER},
+    {"capitalize", "s", filter_case, CASE_FIRST},
+    {"title", "s", filter_title, 0},
+    {"replace", "s,old,new,count?", filter_replace, 0},
+    {"indent", "s,width?,first?,blank?", filter_indent, 0},
+    {"length", "/obj", filter_length, 0},
+    {"count", "/obj", filter_length, 0},
+    {"int", "value,default?,base?", filter_number, VALUE_INT},
+    {"float", "value,default?", filter_number, VALUE_FLOAT},
+    {"abs", "/x", filter_abs, 0},
+    {"round", "value,precision?,method?", filter_round, 0},
+    {"default", "value,default_value?,boolean?", filter_default, 0},
+    {"d", "value,default_value?,boolean?", filter_default, 0},
+    {"list", "value", filter_list, 0},
+    {"first", "seq", filter_first, 0},
+    {"last", "seq", filter_last, 0},
+    {"join", "value,d?,attribute?", filter_join, 0},
+    {"items", "value", filter_items, 0},
+    {"reverse", "value", filter_reverse, 0},
+    {"select", NULL, filter_select, SELECT},
+    {"reject", NULL, filter_select, REJECT},
+    {"selectattr", NULL, filter_select, SELECT | BY_ATTRIBUTE},
+    {"rejectattr", NULL, filter_select, REJECT | BY_ATTRIBUTE},
+    {"map", NULL, filter_map, 0},
+    {"dictsort", "value,case_sensitive?,by?,reverse?", filter_dictsort, 0},
+    {"tojson", "x,ensure_ascii?,indent?,separators?,sort_keys?", filter_tojson, 0},
+    {.name = "attr"},
+    {.name = "batch"},
+    {.name = "center"},
+    {.name = "e"},
+    {.name = "escape"},
+    {.name = "filesizeformat"},
+    {.name = "forceescape"},
+    {.name = "format"},
+    {.name = "groupby"},
+    {.name = "max"},
+    {.name = "min"},
+    {.name = "pprint"},
+    {.name = "random"},
+    {.name = "slice"},
+    {.name = "sort"},
+    {.name = "striptags"},
+    {.name = "sum"},
+    {.name = "truncate"},
+    {.name = "unique"},
+    {.name = "urlencode"},
+    {.name = "urlize"},
+    {.name = "wordcount"},
+    {.name = "wordwrap"},
+    {.name = "xmlattr"},
+    {.name = NULL},
 };

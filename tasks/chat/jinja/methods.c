@@ -16,42 +16,24 @@ static Status want(JinjaRun *run, JinjaValue value, bool none) {
 
 /* ---- strings ---- */
 
-static Status strip(JinjaRun *run, const JinjaArguments *a, JinjaSides sides, JinjaValue *result) {
+static Status call_strip(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     TRY(want(run, a->values[1], true));
-    *result = jinja_strip(a->values[0], a->values[1], sides);
+    *result = jinja_strip(a->values[0], a->values[1], (JinjaSides)a->variant);
     return jinja_step(run, a->values[1].kind == VALUE_STRING ? a->values[1].length : 0);
 }
 
-static Status call_strip(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return strip(run, a, STRIP_BOTH, result);
-}
-static Status call_lstrip(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return strip(run, a, STRIP_LEFT, result);
-}
-static Status call_rstrip(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return strip(run, a, STRIP_RIGHT, result);
-}
-
-typedef JinjaValue Splitter(JinjaPool *pool, JinjaValue string, JinjaValue separator, int64_t most);
-
-static Status split(JinjaRun *run, const JinjaArguments *a, Splitter *splitter, JinjaValue *result) {
+static Status call_split(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    const bool last = a->variant;
     int64_t most = -1;
     TRY(want(run, a->values[1], true));
     if (a->values[1].kind == VALUE_STRING && !a->values[1].length)
         return jinja_error(run, "the separator of a split is empty");
     if (a->values[2].kind != VALUE_MISSING && !jinja_whole(a->values[2], &most))
         return jinja_error(run, "the number of splits is a %s", jinja_kind_name(a->values[2].kind));
-    if (splitter == jinja_split_last && a->values[1].kind != VALUE_STRING)
+    if (last && a->values[1].kind != VALUE_STRING)
         return jinja_error(run, "rsplit at spaces is not supported");
-    *result = splitter(&run->pool, a->values[0], a->values[1], most);
+    *result = (last ? jinja_split_last : jinja_split)(&run->pool, a->values[0], a->values[1], most);
     return OK;
-}
-
-static Status call_split(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return split(run, a, jinja_split, result);
-}
-static Status call_rsplit(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return split(run, a, jinja_split_last, result);
 }
 
 static Status call_splitlines(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
@@ -65,7 +47,7 @@ static bool stands(JinjaValue string, JinjaValue part, bool end) {
 }
 
 /* `parts` may be a tuple of strings. */
-static Status stands_any(JinjaRun *run, const JinjaArguments *a, bool end, JinjaValue *result) {
+static Status call_stands(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     const JinjaValue *parts = &a->values[1];
     int64_t count = 1;
     bool found = false;
@@ -75,29 +57,17 @@ static Status stands_any(JinjaRun *run, const JinjaArguments *a, bool end, Jinja
     }
     for (int64_t i = 0; i < count; i++) {
         TRY(want(run, parts[i], false));
-        found |= stands(a->values[0], parts[i], end);
+        found |= stands(a->values[0], parts[i], a->variant);
     }
     *result = jinja_bool(found);
     return OK;
 }
 
-static Status call_startswith(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return stands_any(run, a, false, result);
-}
-static Status call_endswith(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return stands_any(run, a, true, result);
-}
-
-static Status call_removeprefix(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+static Status call_remove(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    const bool end = a->variant;
     TRY(want(run, a->values[1], false));
-    int64_t gone = stands(a->values[0], a->values[1], false) ? a->values[1].length : 0;
-    *result = jinja_string(a->values[0].bytes + gone, a->values[0].length - gone);
-    return OK;
-}
-static Status call_removesuffix(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    TRY(want(run, a->values[1], false));
-    int64_t gone = stands(a->values[0], a->values[1], true) ? a->values[1].length : 0;
-    *result = jinja_string(a->values[0].bytes, a->values[0].length - gone);
+    int64_t gone = stands(a->values[0], a->values[1], end) ? a->values[1].length : 0;
+    *result = jinja_string(a->values[0].bytes + (end ? 0 : gone), a->values[0].length - gone);
     return OK;
 }
 
@@ -112,19 +82,12 @@ static Status call_replace(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
 }
 
 /* The position of the part, in characters, or -1. */
-static Status find(JinjaRun *run, const JinjaArguments *a, bool last, JinjaValue *result) {
+static Status call_find(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     TRY(want(run, a->values[1], false));
-    int64_t at = last ? jinja_search_last(&run->pool, a->values[0], a->values[1])
-                      : jinja_search(&run->pool, a->values[0], a->values[1], 0);
+    int64_t at = a->variant ? jinja_search_last(&run->pool, a->values[0], a->values[1])
+                            : jinja_search(&run->pool, a->values[0], a->values[1], 0);
     *result = jinja_int(at < 0 ? -1 : jinja_characters(jinja_string(a->values[0].bytes, at)));
     return jinja_step(run, 1);
-}
-
-static Status call_find(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return find(run, a, false, result);
-}
-static Status call_rfind(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return find(run, a, true, result);
 }
 
 static Status call_count(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
@@ -140,25 +103,12 @@ static Status call_count(JinjaRun *run, const JinjaArguments *a, JinjaValue *res
     return OK;
 }
 
-static Status change_case(JinjaRun *run, const JinjaArguments *a, JinjaCase to, JinjaValue *result) {
+static Status call_case(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     JinjaText text = {.pool = &run->pool};
-    if (!jinja_change_case(&text, a->values[0], to))
+    if (!jinja_change_case(&text, a->values[0], (JinjaCase)a->variant))
         return jinja_error(run, "the case of one of these letters is not supported");
     *result = jinja_written(&text);
     return OK;
-}
-
-static Status call_upper(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return change_case(run, a, CASE_UPPER, result);
-}
-static Status call_lower(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return change_case(run, a, CASE_LOWER, result);
-}
-static Status call_title(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return change_case(run, a, CASE_WORDS, result);
-}
-static Status call_capitalize(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return change_case(run, a, CASE_FIRST, result);
 }
 
 static Status call_join(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
@@ -197,54 +147,54 @@ static Status call_isspace(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
 }
 
 const JinjaBuiltin jinja_string_methods[] = {
-    {"strip", "/self,/chars?", call_strip},
-    {"lstrip", "/self,/chars?", call_lstrip},
-    {"rstrip", "/self,/chars?", call_rstrip},
-    {"split", "/self,sep?,maxsplit?", call_split},
-    {"rsplit", "/self,sep?,maxsplit?", call_rsplit},
-    {"splitlines", "/self", call_splitlines},
-    {"startswith", "/self,/prefix", call_startswith},
-    {"endswith", "/self,/suffix", call_endswith},
-    {"removeprefix", "/self,/prefix", call_removeprefix},
-    {"removesuffix", "/self,/suffix", call_removesuffix},
-    {"replace", "/self,/old,/new,/count?", call_replace},
-    {"find", "/self,/sub", call_find},
-    {"rfind", "/self,/sub", call_rfind},
-    {"count", "/self,/sub", call_count},
-    {"upper", "/self", call_upper},
-    {"lower", "/self", call_lower},
-    {"title", "/self", call_title},
-    {"capitalize", "/self", call_capitalize},
-    {"join", "/self,/iterable", call_join},
-    {"isdigit", "/self", call_isdigit},
-    {"isspace", "/self", call_isspace},
-    {"casefold", NULL, NULL},
-    {"center", NULL, NULL},
-    {"encode", NULL, NULL},
-    {"expandtabs", NULL, NULL},
-    {"format", NULL, NULL},
-    {"format_map", NULL, NULL},
-    {"index", NULL, NULL},
-    {"isalnum", NULL, NULL},
-    {"isalpha", NULL, NULL},
-    {"isascii", NULL, NULL},
-    {"isdecimal", NULL, NULL},
-    {"isidentifier", NULL, NULL},
-    {"islower", NULL, NULL},
-    {"isnumeric", NULL, NULL},
-    {"isprintable", NULL, NULL},
-    {"istitle", NULL, NULL},
-    {"isupper", NULL, NULL},
-    {"ljust", NULL, NULL},
-    {"maketrans", NULL, NULL},
-    {"partition", NULL, NULL},
-    {"rindex", NULL, NULL},
-    {"rjust", NULL, NULL},
-    {"rpartition", NULL, NULL},
-    {"swapcase", NULL, NULL},
-    {"translate", NULL, NULL},
-    {"zfill", NULL, NULL},
-    {NULL, NULL, NULL},
+    {"strip", "/self,/chars?", call_strip, STRIP_BOTH},
+    {"lstrip", "/self,/chars?", call_strip, STRIP_LEFT},
+    {"rstrip", "/self,/chars?", call_strip, STRIP_RIGHT},
+    {"split", "/self,sep?,maxsplit?", call_split, false},
+    {"rsplit", "/self,sep?,maxsplit?", call_split, true},
+    {"splitlines", "/self", call_splitlines, 0},
+    {"startswith", "/self,/prefix", call_stands, false},
+    {"endswith", "/self,/suffix", call_stands, true},
+    {"removeprefix", "/self,/prefix", call_remove, false},
+    {"removesuffix", "/self,/suffix", call_remove, true},
+    {"replace", "/self,/old,/new,/count?", call_replace, 0},
+    {"find", "/self,/sub", call_find, false},
+    {"rfind", "/self,/sub", call_find, true},
+    {"count", "/self,/sub", call_count, 0},
+    {"upper", "/self", call_case, CASE_UPPER},
+    {"lower", "/self", call_case, CASE_LOWER},
+    {"title", "/self", call_case, CASE_WORDS},
+    {"capitalize", "/self", call_case, CASE_FIRST},
+    {"join", "/self,/iterable", call_join, 0},
+    {"isdigit", "/self", call_isdigit, 0},
+    {"isspace", "/self", call_isspace, 0},
+    {.name = "casefold"},
+    {.name = "center"},
+    {.name = "encode"},
+    {.name = "expandtabs"},
+    {.name = "format"},
+    {.name = "format_map"},
+    {.name = "index"},
+    {.name = "isalnum"},
+    {.name = "isalpha"},
+    {.name = "isascii"},
+    {.name = "isdecimal"},
+    {.name = "isidentifier"},
+    {.name = "islower"},
+    {.name = "isnumeric"},
+    {.name = "isprintable"},
+    {.name = "istitle"},
+    {.name = "isupper"},
+    {.name = "ljust"},
+    {.name = "maketrans"},
+    {.name = "partition"},
+    {.name = "rindex"},
+    {.name = "rjust"},
+    {.name = "rpartition"},
+    {.name = "swapcase"},
+    {.name = "translate"},
+    {.name = "zfill"},
+    {.name = NULL},
 };
 
 /* ---- dicts ---- */
@@ -269,37 +219,31 @@ static Status call_items(JinjaRun *run, const JinjaArguments *a, JinjaValue *res
     return OK;
 }
 
-static Status call_keys(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+static Status call_column(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     const JinjaDict *dict = a->values[0].dict;
+    const JinjaValue *column = a->variant ? dict->values : dict->keys;
     *result = jinja_list(&run->pool, VALUE_VIEW);
-    for (int64_t i = 0; i < dict->count; i++) jinja_add(&run->pool, *result, dict->keys[i]);
-    return OK;
-}
-
-static Status call_values(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    const JinjaDict *dict = a->values[0].dict;
-    *result = jinja_list(&run->pool, VALUE_VIEW);
-    for (int64_t i = 0; i < dict->count; i++) jinja_add(&run->pool, *result, dict->values[i]);
+    for (int64_t i = 0; i < dict->count; i++) jinja_add(&run->pool, *result, column[i]);
     return OK;
 }
 
 const JinjaBuiltin jinja_dict_methods[] = {
-    {"get", "/self,/key,/default?", call_get},
-    {"items", "/self", call_items},
-    {"keys", "/self", call_keys},
-    {"values", "/self", call_values},
-    {"copy", NULL, NULL},
-    {"fromkeys", NULL, NULL},
-    {"clear", "", NULL},
-    {"pop", "", NULL},
-    {"popitem", "", NULL},
-    {"setdefault", "", NULL},
-    {"update", "", NULL},
-    {NULL, NULL, NULL},
+    {"get", "/self,/key,/default?", call_get, 0},
+    {"items", "/self", call_items, 0},
+    {"keys", "/self", call_column, false},
+    {"values", "/self", call_column, true},
+    {.name = "copy"},
+    {.name = "fromkeys"},
+    {"clear", "", NULL, 0},
+    {"pop", "", NULL, 0},
+    {"popitem", "", NULL, 0},
+    {"setdefault", "", NULL, 0},
+    {"update", "", NULL, 0},
+    {.name = NULL},
 };
 
 const JinjaBuiltin jinja_list_methods[] = {
-    {"count", NULL, NULL}, {"index", NULL, NULL}, {"copy", NULL, NULL}, {"append", "", NULL},
-    {"clear", "", NULL},   {"extend", "", NULL},  {"insert", "", NULL}, {"pop", "", NULL},
-    {"remove", "", NULL},  {"reverse", "", NULL}, {"sort", "", NULL},   {NULL, NULL, NULL},
+    {.name = "count"},       {.name = "index"},        {.name = "copy"},        {"append", "", NULL, 0},
+    {"clear", "", NULL, 0},  {"extend", "", NULL, 0},  {"insert", "", NULL, 0}, {"pop", "", NULL, 0},
+    {"remove", "", NULL, 0}, {"reverse", "", NULL, 0}, {"sort", "", NULL, 0},   {.name = NULL},
 };

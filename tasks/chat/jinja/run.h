@@ -53,6 +53,7 @@ typedef struct {
     JinjaValue *values;
     const char **names; // NULL for positional ones
     int64_t count;
+    int variant; // the builtin's
 } JinjaArguments;
 
 /* A builtin: a filter or test, whose first argument is the value before it; a method, whose first argument is
@@ -61,6 +62,7 @@ typedef struct {
 typedef struct JinjaBuiltin {
     const char *name, *parameters;
     Status (*call)(JinjaRun *run, const JinjaArguments *arguments, JinjaValue *result); // NULL: not supported
+    int variant; // which of the builtins that one function serves
 } JinjaBuiltin;
 
 extern const JinjaBuiltin jinja_filters[], jinja_tests[], jinja_functions[]; // each ends with a NULL name
