@@ -12,29 +12,30 @@ Work work_times(Work w, double factor) {
     return (Work){w.flops * factor, w.bytes * factor, w.sent * factor, w.written * factor, w.needed * factor};
 }
 
-const char *form_name(Form form) {
-    static const char *const names[FORM_COUNT] = {"naive", "fused"};
+const char *form_name(int form) {
+    static const char *const names[FORM_COUNT + 1] = {"naive", "fused"};
     return names[form];
 }
 
-const char *pass_name(Pass pass) {
-    static const char *const names[PASS_COUNT] = {"forward", "backward", "update"};
+const char *pass_name(int pass) {
+    static const char *const names[PASS_COUNT + 1] = {"forward", "backward", "update"};
     return names[pass];
 }
 
-const char *phase_name(Phase phase) {
-    static const char *const names[PHASE_COUNT] = {"reader", "forward", "backward", "optimizer", "others"};
+const char *phase_name(int phase) {
+    static const char *const names[PHASE_COUNT + 1] = {"reader", "forward", "backward", "optimizer",
+                                                       "others"};
     return names[phase];
 }
 
-const char *category_name(Category category) {
-    static const char *const names[CATEGORY_COUNT] = {"matrix",    "normalization", "activation", "attention",
-                                                      "embedding", "elementwise",   "memory",     "loss",
-                                                      "optimizer", "communication", "other"};
+const char *category_name(int category) {
+    static const char *const names[CATEGORY_COUNT + 1] = {
+        "matrix", "normalization", "activation", "attention",     "embedding", "elementwise",
+        "memory", "loss",          "optimizer",  "communication", "other"};
     return names[category];
 }
 
-const char *arithmetic_name(Arithmetic arithmetic) {
-    static const char *const names[ARITHMETIC_COUNT] = {"plain", "exponential", "softmax"};
+const char *arithmetic_name(int arithmetic) {
+    static const char *const names[ARITHMETIC_COUNT + 1] = {"plain", "exponential", "softmax"};
     return names[arithmetic];
 }

@@ -59,10 +59,11 @@ typedef struct {
 void work_add(Work *sum, Work work);
 Work work_times(Work work, double factor);
 
-const char *form_name(Form form);
-const char *pass_name(Pass pass);
-const char *phase_name(Phase phase);
-const char *category_name(Category category);
-const char *arithmetic_name(Arithmetic arithmetic);
+/* NULL after the last. */
+const char *form_name(int form);
+const char *pass_name(int pass);
+const char *phase_name(int phase);
+const char *category_name(int category);
+const char *arithmetic_name(int arithmetic);
 
 __END_DECLS

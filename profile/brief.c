@@ -62,7 +62,7 @@ static void print_phases(const ProfilePath *path, int width, FILE *file) {
     for (int p = 0; p < PHASE_COUNT; p++) {
         size_t used = strlen(text);
         if (f->phases[p].ns > 0.0005 * f->step_ns)
-            snprintf(text + used, sizeof text - used, "%s%s %.1f%%", used ? ", " : "", phase_name((Phase)p),
+            snprintf(text + used, sizeof text - used, "%s%s %.1f%%", used ? ", " : "", phase_name(p),
                      100 * ratio(f->phases[p].ns, f->step_ns));
     }
     print_wrapped("", INDENT, text, width, 1, file);

@@ -241,7 +241,7 @@ static void print_pair(const Comparison *c, int path, FILE *file) {
     for (int pass = 0; pass < PASS_COUNT; pass++) {
         const double first = path_pass_ms(c, path - 1, (Pass)pass),
                      second = path_pass_ms(c, path, (Pass)pass);
-        snprintf(name, sizeof name, "%s (sum)", pass == PASS_UPDATE ? "optimizer" : pass_name((Pass)pass));
+        snprintf(name, sizeof name, "%s (sum)", pass == PASS_UPDATE ? "optimizer" : pass_name(pass));
         if (first > 0) print_total(c, name, first, second, ratio(first, second), file);
     }
     snprintf(name, sizeof name, "%s alone (sum)", path_names[path]);

@@ -32,12 +32,11 @@ static BundleStep step_of(const Figures *f) {
 /* Adds the phases, their categories and the memory classes that are not empty. */
 static void add_parts(const Figures *f, BundlePath *path, BundleRoom *room) {
     for (int p = 0; p < PHASE_COUNT; p++) {
-        BundlePhase phase = {
-            .phase = phase_name((Phase)p), .ns = f->phases[p].ns, .categories = room->shares[p]};
+        BundlePhase phase = {.phase = phase_name(p), .ns = f->phases[p].ns, .categories = room->shares[p]};
         for (int c = 0; c < CATEGORY_COUNT; c++)
             if (f->phases[p].categories[c] > 0)
                 phase.categories[phase.categories_count++] =
-                    (BundleShare){category_name((Category)c), f->phases[p].categories[c]};
+                    (BundleShare){category_name(c), f->phases[p].categories[c]};
         if (phase.ns > 0) room->phases[path->phases_count++] = phase;
     }
     for (int c = 0; c < MEMORY_CLASS_COUNT; c++)

@@ -22,27 +22,6 @@ static Status check_event(const json_t *event, const char *where) {
     return good ? OK : fail(ERROR_FORMAT, "%s: not an event [name, begin, length, category, depth]", where);
 }
 
-/* ---- the names of enums; NULL after the last ---- */
-
-static const char *pass_word(int i) {
-    return i < PASS_COUNT ? pass_name((Pass)i) : NULL;
-}
-static const char *form_word(int i) {
-    return i < FORM_COUNT ? form_name((Form)i) : NULL;
-}
-static const char *category_word(int i) {
-    return i < CATEGORY_COUNT ? category_name((Category)i) : NULL;
-}
-static const char *arithmetic_word(int i) {
-    return i < ARITHMETIC_COUNT ? arithmetic_name((Arithmetic)i) : NULL;
-}
-static const char *kind_word(int i) {
-    return i < TRACE_KIND_COUNT ? trace_kind_name((TraceKind)i) : NULL;
-}
-static const char *class_word(int i) {
-    return i < MEMORY_CLASS_COUNT ? memory_class_name((MemoryClass)i) : NULL;
-}
-
 /* ---- the keys ---- */
 
 #define TEXT_ONLY(key_)                                                                                      \
@@ -113,11 +92,11 @@ static const Field phases[] = {FIELD(TEXT, "phase", BundlePhase, phase),
                                FIELD_LIST_OF("categories", BundlePhase, categories, categories),
                                {0}};
 static const Field inside[] = {FIELD(TEXT, "name", InsideRow, name),
-                               FIELD_WORD_OF("category", InsideRow, category, category_word),
+                               FIELD_WORD_OF("category", InsideRow, category, category_name),
                                {.key = "arithmetic",
                                 .kind = FIELD_WORD,
                                 .offset = offsetof(InsideRow, arithmetic),
-                                .word = arithmetic_word,
+                                .word = arithmetic_name,
                                 .optional = true},
                                FIELD(MEASURE, "ns", InsideRow, ns),
                                FIELD(MEASURE, "calls", InsideRow, calls),
@@ -125,9 +104,9 @@ static const Field inside[] = {FIELD(TEXT, "name", InsideRow, name),
                                {0}};
 static const Field operations[] = {FIELD(TEXT, "place", OperationRow, call),
                                    FIELD(TEXT, "operation", OperationRow, operation),
-                                   FIELD_WORD_OF("pass", OperationRow, pass, pass_word),
-                                   FIELD_WORD_OF("form", OperationRow, form, form_word),
-                                   FIELD_WORD_OF("category", OperationRow, category, category_word),
+                                   FIELD_WORD_OF("pass", OperationRow, pass, pass_name),
+                                   FIELD_WORD_OF("form", OperationRow, form, form_name),
+                                   FIELD_WORD_OF("category", OperationRow, category, category_name),
                                    FIELD(TEXT, "source", OperationRow, source),
                                    FIELD(MEASURE, "ns", OperationRow, ns),
                                    FIELD(MEASURE, "low_ns", OperationRow, low),
@@ -152,8 +131,8 @@ static const Field uses[] = {
 static const Field kernels[] = {FIELD(TEXT, "name", KernelRow, name),
                                 FIELD_OPTIONAL(TEXT, "label", KernelRow, label),
                                 FIELD_OPTIONAL(TEXT, "decoded", KernelRow, decoded),
-                                FIELD_WORD_OF("kind", KernelRow, kind, kind_word),
-                                FIELD_WORD_OF("category", KernelRow, category, category_word),
+                                FIELD_WORD_OF("kind", KernelRow, kind, trace_kind_name),
+                                FIELD_WORD_OF("category", KernelRow, category, category_name),
                                 FIELD(TEXT, "place", KernelRow, call),
                                 FIELD_OPTIONAL(TEXT, "shapes", KernelRow, shapes),
                                 FIELD_OPTIONAL(TEXT, "source", KernelRow, source),
@@ -161,10 +140,11 @@ static const Field kernels[] = {FIELD(TEXT, "name", KernelRow, name),
                                 FIELD_OBJECT_OF("backward", KernelRow, in[PASS_BACKWARD], uses),
                                 FIELD_OBJECT_OF("update", KernelRow, in[PASS_UPDATE], uses),
                                 {0}};
-static const Field classes[] = {
-    FIELD_WORD_OF("class", TraceTensor, class_, class_word), FIELD(COUNT, "bytes", TraceTensor, bytes), {0}};
+static const Field classes[] = {FIELD_WORD_OF("class", TraceTensor, class_, memory_class_name),
+                                FIELD(COUNT, "bytes", TraceTensor, bytes),
+                                {0}};
 static const Field tensors[] = {FIELD(TEXT, "name", TraceTensor, name),
-                                FIELD_WORD_OF("class", TraceTensor, class_, class_word),
+                                FIELD_WORD_OF("class", TraceTensor, class_, memory_class_name),
                                 FIELD(COUNT, "bytes", TraceTensor, bytes),
                                 {0}};
 static const Field memory[] = {FIELD(COUNT, "peak_bytes", BundlePath, peak_bytes),
@@ -204,7 +184,7 @@ static const Field paths[] = {
     {0}};
 static const Field differences[] = {FIELD(TEXT, "place", Difference, call),
                                     FIELD(TEXT, "operation", Difference, operation),
-                                    FIELD_WORD_OF("pass", Difference, pass, pass_word),
+                                    FIELD_WORD_OF("pass", Difference, pass, pass_name),
                                     FIELD(PERHAPS, "difference", Difference, difference),
                                     {0}};
 static const Field answers[] = {FIELD(TEXT, "question", Answer, question),
@@ -311,7 +291,7 @@ static Status check_operations(const json_t *rows, size_t path) {
     for (size_t i = 0; i < count; i++) {
         const json_t *row = json_array_get(rows, i);
         const char *pass = text_of(row, "pass"), *form = text_of(row, "form");
-        if (field_word(pass_word, pass) < 0 || field_word(form_word, form) < 0)
+        if (field_word(pass_name, pass) < 0 || field_word(form_name, form) < 0)
             return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: '%s' is not a pass, or '%s' not a form",
                         path, i, pass, form);
         if (!*text_of(row, "operation"))

@@ -221,7 +221,7 @@ static void write_memory(JsonWriter *w, const Trace *t) {
         if (i + 1 < t->memory_count && t->memory[i + 1].at == m->at) continue;
         write_counter(w, &t->run, "memory, MiB", m->at);
         for (int c = 0; c < MEMORY_CLASS_COUNT; c++)
-            json_member_number(w, memory_class_name((MemoryClass)c), (double)bytes[c] / 1048576);
+            json_member_number(w, memory_class_name(c), (double)bytes[c] / 1048576);
         end_counter(w);
     }
 }

@@ -8,31 +8,10 @@
 
 /* ---- the names of enums; NULL after the last ---- */
 
-static const char *kind_word(int i) {
-    return i < TRACE_KIND_COUNT ? trace_kind_name((TraceKind)i) : NULL;
-}
-static const char *phase_word(int i) {
-    return i < PHASE_COUNT ? phase_name((Phase)i) : NULL;
-}
-static const char *pass_word(int i) {
-    return i < PASS_COUNT ? pass_name((Pass)i) : NULL;
-}
-static const char *form_word(int i) {
-    return i < FORM_COUNT ? form_name((Form)i) : NULL;
-}
-static const char *category_word(int i) {
-    return i < CATEGORY_COUNT ? category_name((Category)i) : NULL;
-}
 static const char *traffic_word(int i) {
     static const char *const names[TRAFFIC_COUNT] = {"none",    "all-reduce", "reduce-scatter", "all-gather",
                                                      "scatter", "sum",        "spread"};
     return i < TRAFFIC_COUNT ? names[i] : NULL;
-}
-static const char *copy_word(int i) {
-    return i < COPY_COUNT ? copy_name((CopyDirection)i) : NULL;
-}
-static const char *host_word(int i) {
-    return i < HOST_MEMORY_COUNT ? host_memory_name((HostMemory)i) : NULL;
 }
 
 /* ---- lists of numbers ---- */
@@ -231,14 +210,14 @@ static void read_tokens(const json_t *items, void *object) {
     }
 
 static const Field kind_fields[] = {FIELD(TEXT, "name", TraceEvent, name),
-                                    FIELD_WORD_OF("kind", TraceEvent, kind, kind_word),
-                                    FIELD_WORD_OF("phase", TraceEvent, phase, phase_word),
+                                    FIELD_WORD_OF("kind", TraceEvent, kind, trace_kind_name),
+                                    FIELD_WORD_OF("phase", TraceEvent, phase, phase_name),
                                     FIELD(TRUTH, "own", TraceEvent, own),
                                     FIELD(TEXT, "operation", TraceEvent, operation),
-                                    FIELD_WORD_OF("pass", TraceEvent, pass, pass_word),
-                                    FIELD_WORD_OF("form", TraceEvent, form, form_word),
+                                    FIELD_WORD_OF("pass", TraceEvent, pass, pass_name),
+                                    FIELD_WORD_OF("form", TraceEvent, form, form_name),
                                     FIELD(TEXT, "place", TraceEvent, call),
-                                    FIELD_WORD_OF("category", TraceEvent, category, category_word),
+                                    FIELD_WORD_OF("category", TraceEvent, category, category_name),
                                     FIELD_WORD_OF("traffic", TraceEvent, traffic, traffic_word),
                                     FIELD(TEXT, "source", TraceEvent, source),
                                     FIELD(TEXT, "torch", TraceEvent, torch),
@@ -250,8 +229,8 @@ static const Field kind_fields[] = {FIELD(TEXT, "name", TraceEvent, name),
                                     FIELD(MEASURE, "least_sent_bytes", TraceEvent, work.sent),
                                     NUMBERS("shape", shape, NULL),
                                     FIELD(MEASURE, "occupancy", TraceEvent, kernel.occupancy),
-                                    FIELD_WORD_OF("direction", TraceEvent, copy.direction, copy_word),
-                                    FIELD_WORD_OF("host_memory", TraceEvent, copy.host, host_word),
+                                    FIELD_WORD_OF("direction", TraceEvent, copy.direction, copy_name),
+                                    FIELD_WORD_OF("host_memory", TraceEvent, copy.host, host_memory_name),
                                     FIELD(COUNT, "bytes", TraceEvent, copy.bytes),
                                     {0}};
 
@@ -369,16 +348,16 @@ static bool is_word(const char *(*word)(int i), const json_t *object, const char
 }
 
 static bool good_kind(const json_t *kind) {
-    return is_word(kind_word, kind, "kind") && is_word(phase_word, kind, "phase") &&
-           is_word(pass_word, kind, "pass") && is_word(form_word, kind, "form") &&
-           is_word(category_word, kind, "category") && is_word(traffic_word, kind, "traffic") &&
-           is_word(copy_word, kind, "direction") && is_word(host_word, kind, "host_memory") &&
+    return is_word(trace_kind_name, kind, "kind") && is_word(phase_name, kind, "phase") &&
+           is_word(pass_name, kind, "pass") && is_word(form_name, kind, "form") &&
+           is_word(category_name, kind, "category") && is_word(traffic_word, kind, "traffic") &&
+           is_word(copy_name, kind, "direction") && is_word(host_memory_name, kind, "host_memory") &&
            json_array_size(json_object_get(kind, "shape")) == SHAPE_NUMBERS;
 }
 
 static TraceKind kind_of(const json_t *kinds, const json_t *event) {
     const json_t *kind = json_array_get(kinds, (size_t)number(event, KIND));
-    return (TraceKind)field_word(kind_word, json_string_value(json_object_get(kind, "kind")));
+    return (TraceKind)field_word(trace_kind_name, json_string_value(json_object_get(kind, "kind")));
 }
 
 static bool in_range(int64_t value, int64_t low, int64_t high) {

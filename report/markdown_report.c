@@ -61,10 +61,9 @@ static void print_phases(const BundlePath *path, FILE *file) {
             path->label);
     double totals[CATEGORY_COUNT] = {0};
     for (int64_t p = 0; p < path->phases_count; p++)
-        for (int c = 0; c < CATEGORY_COUNT; c++)
-            totals[c] += category_ns(&path->phases[p], category_name((Category)c));
+        for (int c = 0; c < CATEGORY_COUNT; c++) totals[c] += category_ns(&path->phases[p], category_name(c));
     for (int c = 0; c < CATEGORY_COUNT; c++)
-        if (totals[c] > 0) fprintf(file, " %s |", category_name((Category)c));
+        if (totals[c] > 0) fprintf(file, " %s |", category_name(c));
     fprintf(file, "\n|---|---:|---:|");
     for (int c = 0; c < CATEGORY_COUNT; c++)
         if (totals[c] > 0) fprintf(file, "---:|");
@@ -74,8 +73,7 @@ static void print_phases(const BundlePath *path, FILE *file) {
                 100 * ratio(row->ns, path->step.traced));
         for (int c = 0; c < CATEGORY_COUNT; c++)
             if (totals[c] > 0)
-                fprintf(file, " %.1f%% |",
-                        100 * ratio(category_ns(row, category_name((Category)c)), row->ns));
+                fprintf(file, " %.1f%% |", 100 * ratio(category_ns(row, category_name(c)), row->ns));
     }
     fprintf(file, "\n");
 }

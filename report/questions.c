@@ -143,9 +143,9 @@ static void categories_of(const ProfilePath *path, Answer *a) {
         if (c == CATEGORY_MATRIX || (before < NON_TRIVIAL / 10 && after < NON_TRIVIAL / 10)) continue;
         if (training)
             answer_line(a, "%s: %s %.1f%% of forward, %.1f%% of the step (%+.1f points)", path->label,
-                        category_name((Category)c), 100 * before, 100 * after, 100 * (after - before));
+                        category_name(c), 100 * before, 100 * after, 100 * (after - before));
         else
-            answer_line(a, "%s: %s %.1f%%", path->label, category_name((Category)c), 100 * before);
+            answer_line(a, "%s: %s %.1f%%", path->label, category_name(c), 100 * before);
     }
 }
 

@@ -194,8 +194,8 @@ Table table_copies(const Trace *t) {
     Table table = TABLE("copies", "Memory copies", columns);
     for (int kind = 0; kind < KINDS; kind++)
         for (int host = 0; host < HOST_MEMORY_COUNT; host++)
-            add_copies(t, kind == FILL ? "fill" : copy_name((CopyDirection)kind), (HostMemory)host,
-                       &sums[kind][host], &table);
+            add_copies(t, kind == FILL ? "fill" : copy_name(kind), (HostMemory)host, &sums[kind][host],
+                       &table);
     if (t->run.source == SOURCE_CLOCK)
         table_note(&table, "On the CPU both sides of a copy are the same memory.");
     if (t->run.source == SOURCE_EVENTS)

@@ -303,7 +303,7 @@ Table table_categories(const Figures *f) {
     for (int i = 0; i < CATEGORY_COUNT; i++) {
         double forward = ns[i][FORWARD], backward = ns[i][BACKWARD], other = ns[i][OTHER];
         table_add_row(&table);
-        table_set_text(&table, 0, category_name((Category)i));
+        table_set_text(&table, 0, category_name(i));
         TABLE_SET(&table, 1, forward + backward + other,
                   share_of(forward + backward + other, sums[FORWARD] + sums[BACKWARD] + sums[OTHER]), forward,
                   share_of(forward, sums[FORWARD]), backward, share_of(backward, sums[BACKWARD]), other,

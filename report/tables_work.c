@@ -109,7 +109,7 @@ Table table_memory(const Figures *f) {
         if (!f->own_peaks[k]) continue;
         double bytes = (double)f->peak_classes[k];
         table_add_row(&table);
-        table_set_text(&table, 0, memory_class_name((MemoryClass)k));
+        table_set_text(&table, 0, memory_class_name(k));
         TABLE_SET(&table, 1, bytes, share_of(bytes, (double)f->peak_bytes), (double)f->own_peaks[k]);
     }
     table_note(&table, "peak %.2f MiB, %.3f ms after the start of the first recorded step",

@@ -302,26 +302,26 @@ double trace_device_ns(const Trace *t) {
 
 /* ---- words ---- */
 
-const char *trace_kind_name(TraceKind kind) {
-    static const char *const names[TRACE_KIND_COUNT] = {
+const char *trace_kind_name(int kind) {
+    static const char *const names[TRACE_KIND_COUNT + 1] = {
         "step", "phase", "scope", "operation", "primitive", "runtime call", "kernel", "copy", "fill"};
     return names[kind];
 }
 
-const char *copy_name(CopyDirection direction) {
-    static const char *const names[COPY_COUNT] = {"host to device", "device to host", "device to device",
-                                                  "device to another device", "other"};
+const char *copy_name(int direction) {
+    static const char *const names[COPY_COUNT + 1] = {"host to device", "device to host", "device to device",
+                                                      "device to another device", "other"};
     return names[direction];
 }
 
-const char *host_memory_name(HostMemory host) {
-    static const char *const names[HOST_MEMORY_COUNT] = {"-", "pinned", "pageable"};
+const char *host_memory_name(int host) {
+    static const char *const names[HOST_MEMORY_COUNT + 1] = {"-", "pinned", "pageable"};
     return names[host];
 }
 
-const char *memory_class_name(MemoryClass class_) {
-    static const char *const names[MEMORY_CLASS_COUNT] = {"parameters", "gradients", "optimizer", "saved",
-                                                          "scratch",    "cache",     "workspace"};
+const char *memory_class_name(int class_) {
+    static const char *const names[MEMORY_CLASS_COUNT + 1] = {"parameters", "gradients", "optimizer", "saved",
+                                                              "scratch",    "cache",     "workspace"};
     return names[class_];
 }
 

@@ -277,10 +277,11 @@ double trace_device_ns(const Trace *trace);
 enum { NAMES_PLAIN = 0, NAMES_FULL = 1, OPERATORS_ALONE = 2, THREADS_APART = 4 };
 
 /* Texts used in reports. */
-const char *trace_kind_name(TraceKind kind);
-const char *copy_name(CopyDirection direction); // "host to device"
-const char *host_memory_name(HostMemory host);  // "pinned"; "-" if unknown
-const char *memory_class_name(MemoryClass class_);
+/* NULL after the last. */
+const char *trace_kind_name(int kind);
+const char *copy_name(int direction);   // "host to device"
+const char *host_memory_name(int host); // "pinned"; "-" if unknown
+const char *memory_class_name(int class_);
 const char *source_name(TraceSource source); // "CUPTI activity records", "CUDA events", "CPU clock"
 
 /* "attention forward"; "-" outside operations. */

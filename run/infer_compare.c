@@ -104,7 +104,7 @@ Status infer_compare(Inference *in, const Session *session, const BenchmarkSize 
     BenchmarkResult *results = &report->profiles[report->count];
     for (int form = 0; form < FORM_COUNT; form++)
         results[form] = (BenchmarkResult){
-            .label = form_name((Form)form), .batch = size->batch, .seq = size->seq, .repeats = repeats};
+            .label = form_name(form), .batch = size->batch, .seq = size->seq, .repeats = repeats};
     report->count += FORM_COUNT;
     TRY(measure(&t, warmup, repeats, &report->peaks, results));
     choose_form(&t, FORM_FUSED);

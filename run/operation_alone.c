@@ -222,7 +222,7 @@ static void print_parts(const Alone *a, int form, FILE *file) {
 static void print_form(const Alone *a, int form, const FormTimes *t, FILE *file) {
     const double ns = 1e6 * t->middle.median;
     char name[64], interval[48];
-    snprintf(name, sizeof name, "%s%s", form_name((Form)form),
+    snprintf(name, sizeof name, "%s%s", form_name(form),
              form == FORM_FUSED && !examples[a->operation]->composed && !has_form(a, FORM_FUSED)
                  ? " (no fused form here)"
                  : "");

@@ -81,7 +81,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     if (!file && !*options->out) return OK;
     for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
     for (int i = 0; i < count && !recorded && file; i++)
-        report_timed(traces[i], count > 1 ? form_name((Form)i) : NULL, &output, file);
+        report_timed(traces[i], count > 1 ? form_name(i) : NULL, &output, file);
     if (!recorded) return OK;
     TRY(profile_make(traces, count, differences, difference_count, &profile));
     if (file && brief) print_brief(options, &profile, suffix, file);
