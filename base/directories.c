@@ -128,7 +128,7 @@ char *path_in_cache(const char *name, bool make) {
 /* ---- publishing a folder ---- */
 
 /* `target` without trailing slashes, followed by `ending`. */
-static char *path_beside(const char *target, const char *ending) {
+static char *path_with_ending(const char *target, const char *ending) {
     size_t length = strlen(target), room = length + strlen(ending) + 1;
     while (length > 1 && target[length - 1] == '/') length--;
     char *path = memory_allocate(room);
@@ -137,7 +137,7 @@ static char *path_beside(const char *target, const char *ending) {
 }
 
 Status directory_discard(const char *folder) {
-    OWNED char *aside = path_beside(folder, ".tmp");
+    OWNED char *aside = path_with_ending(folder, ".tmp");
     TRY(directory_remove(aside));
     if (rename(folder, aside) != 0) return fail_file("rename", folder);
     TRY(path_flush_parent(aside)); // otherwise a power cut could leave half of the folder under its name
@@ -145,7 +145,7 @@ Status directory_discard(const char *folder) {
 }
 
 Status directory_stage(const char *target, char **stage) {
-    OWNED char *folder = path_beside(target, ".tmp");
+    OWNED char *folder = path_with_ending(target, ".tmp");
     *stage = NULL;
     TRY(directory_remove(folder));
     TRY(directory_make(folder));
@@ -178,7 +178,7 @@ static Status replace_folder(const char *stage, const char *target, const char *
 }
 
 Status directory_publish(const char *stage, const char *target) {
-    OWNED char *folder = path_beside(target, ""), *old = path_beside(target, ".old");
+    OWNED char *folder = path_with_ending(target, ""), *old = path_with_ending(target, ".old");
     if (nftw(stage, flush_entry, 32, FTW_DEPTH | FTW_PHYS) != 0) return fail_file("flush", stage);
     if (renameat2(AT_FDCWD, stage, AT_FDCWD, folder, RENAME_EXCHANGE) != 0)
         return replace_folder(stage, folder, old);

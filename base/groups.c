@@ -95,7 +95,7 @@ typedef struct {
     uint16_t *scale;
 } Place;
 
-enum { APART = GROUP_ROWS * 4 }; // bytes from four codes of a row to its next four codes
+enum { STRIDE = GROUP_ROWS * 4 }; // bytes from four codes of a row to its next four codes
 
 static Place place_of(Tensor matrix, int64_t row, int64_t group) {
     const int64_t tile = row / GROUP_ROWS * (tensor_width(matrix) / GROUP) + group;
@@ -121,7 +121,7 @@ void groups_quantize(Tensor matrix, int64_t first, int64_t count, const float *v
         *p.scale = bfloat16_from_float(group.scale);
         for (int i = 0; i < (matrix.dtype == I8 ? GROUP : GROUP / 2); i++) {
             const int32_t high = matrix.dtype == I8 ? 0 : group.stored[i + GROUP / 2] * LEVELS;
-            p.codes[i / 4 * APART + i % 4] = (uint8_t)(group.stored[i] + high);
+            p.codes[i / 4 * STRIDE + i % 4] = (uint8_t)(group.stored[i] + high);
         }
     }
 }
@@ -130,7 +130,7 @@ float groups_codes(Tensor matrix, int64_t row, int64_t group, int8_t codes[GROUP
     const Place p = place_of(matrix, row, group);
     for (int i = 0; i < GROUP; i++) {
         const int byte = matrix.dtype == I8 ? i : i % (GROUP / 2), shift = i / (GROUP / 2) * 4;
-        const uint8_t stored = p.codes[byte / 4 * APART + byte % 4];
+        const uint8_t stored = p.codes[byte / 4 * STRIDE + byte % 4];
         codes[i] = matrix.dtype == I8 ? (int8_t)stored : groups_levels[stored >> shift & 15];
     }
     return bfloat16_to_float(*p.scale);

@@ -99,7 +99,7 @@ static void say(LimitsText *t, const char *format, ...) {
     va_end(arguments);
 }
 
-static void say_roof(LimitsText *t, double most, double read, double write) {
+static void print_roof(LimitsText *t, double most, double read, double write) {
     say(t, most >= 1e12 ? "%.4g TB/s" : "%.4g GB/s", most >= 1e12 ? 1e-12 * most : 1e-9 * most);
     if (read > 0) say(t, " (reads %.4g, writes %.4g)", 1e-9 * read, 1e-9 * write);
 }
@@ -111,12 +111,12 @@ LimitsText limits_text(const Peaks *p) {
         return t;
     }
     say(&t, "%.4g TFLOP/s products; memory ", 1e-12 * p->flops);
-    say_roof(&t, p->bandwidth, p->read, p->write);
+    print_roof(&t, p->bandwidth, p->read, p->write);
     for (int i = CACHE_COUNT - 1; i >= 0; i--) {
         const Roof *cache = &p->caches[i];
         if (!cache_known(cache)) continue;
         say(&t, ", %s of %.4g MiB ", cache_names[i], cache->bytes / 1048576);
-        say_roof(&t, cache->most, cache->read, cache->write);
+        print_roof(&t, cache->most, cache->read, cache->write);
     }
     if (p->link > 0) say(&t, ", link %.4g GB/s", 1e-9 * p->link);
     return t;

@@ -89,7 +89,7 @@ bool options_zero(const OptionSet *set, const char *name) {
     return (kind == OPTION_FLAG || kind == OPTION_INTEGER || kind == OPTION_NUMBER) && strcmp(text, "0") == 0;
 }
 
-bool options_say(const OptionSet *set, const char *name) {
+bool options_on(const OptionSet *set, const char *name) {
     char text[2];
     int index = option_find(set, name);
     assert(index >= 0);

@@ -137,7 +137,7 @@ const Option *options_find(const OptionSet *set, const char *name);
 bool options_zero(const OptionSet *set, const char *name);
 
 /* Whether a text is not empty or a flag is on. */
-bool options_say(const OptionSet *set, const char *name);
+bool options_on(const OptionSet *set, const char *name);
 
 /* Whether the user set the option: on the command line, or to a non-default value in a file named by the
  * user. */

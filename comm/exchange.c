@@ -43,10 +43,10 @@ Status exchange_gradients(Ctx *ctx, const Exchange *e) {
 }
 
 Status exchange_sums(Ctx *ctx, const Exchange *e) {
-    Exchange came = *e;
+    Exchange sums = *e;
     Tensor piece = comm_piece(e->comm, e->whole);
-    came.came = true;
-    return run(ctx, &came, PASS_BACKWARD, TRAFFIC_SUM, "sums",
+    sums.arrived = true;
+    return run(ctx, &sums, PASS_BACKWARD, TRAFFIC_SUM, "sums",
                (Work){.bytes = (double)tensor_bytes(piece) * (e->comm->size + 1)}, piece, true);
 }
 
@@ -79,7 +79,7 @@ SLOT(COMM, UPDATE, CPU, FUSED, BF16, exchange_reduce);
 Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     if (e->all) return exchange_reduce(ctx, e);
-    if (e->came) {
+    if (e->arrived) {
         PRIMITIVE (ctx, "gradient sum", COMMUNICATION, torch_call("c10d::_reduce_scatter_base_"))
             TRY(comm_sum(e->comm, e->whole, e->arrivals));
         return OK;

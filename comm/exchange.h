@@ -23,7 +23,7 @@ typedef struct {
     Tensor whole;    // (N) dense; in the fused form the number of ranks divides N
     Tensor arrivals; // (ranks - 1, N / ranks) received gradients: in the fused form, if comm->posts
     bool all;        // every rank gets all sums, in the fused form too
-    bool came;       // the gradients have arrived and are summed; set by exchange_sums
+    bool arrived;    // the gradients have arrived and are summed; set by exchange_sums
 } Exchange;
 
 /* The sum of all ranks' whole; in the fused form only comm_piece(whole) gets it. */

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { SAY_SECONDS = 2, PARTING_SECONDS = 2, BEAT_MS = 100 };
+enum { BEAT_SECONDS = 2, PARTING_SECONDS = 2, BEAT_MS = 100 };
 
 /* ---- state set by the main thread ---- */
 
@@ -82,13 +82,13 @@ static Other myself(Link *l) {
     return me;
 }
 
-static void say_all(Link *l, Kind kind, Status why) {
+static void send_all(Link *l, Kind kind, Status why) {
     Heartbeat beat = myself(l).last;
     beat.kind = kind;
     beat.verdict = verdict_of(why);
     for (Other *o = l->others; o < l->others + l->count; o++)
         if (!o->ended && !o->closed &&
-            !wire_send(o->connections[WATCH], &beat, sizeof beat, device_clock() + SAY_SECONDS))
+            !wire_send(o->connections[WATCH], &beat, sizeof beat, device_clock() + BEAT_SECONDS))
             (void)shutdown(o->connections[WATCH], SHUT_RDWR); // the message may have been sent in part
 }
 
@@ -140,19 +140,19 @@ static void blame(Link *l, double limit) {
 /* Processes one heartbeat. */
 static void hear(Link *l, Other *o) {
     Heartbeat *beat = &o->last, heard;
-    o->closed = !wire_receive(o->connections[WATCH], &heard, sizeof heard, device_clock() + SAY_SECONDS);
+    o->closed = !wire_receive(o->connections[WATCH], &heard, sizeof heard, device_clock() + BEAT_SECONDS);
     if (o->closed && !o->ended) give_up(l, o, "is gone");
     if (o->closed) return;
     o->heard = device_clock();
     *beat = heard;
     beat->verdict.reason[REASON_BYTES - 1] = beat->phase[NOTE_BYTES - 1] = beat->action[NOTE_BYTES - 1] = 0;
-    if (beat->kind == SAYS_END) {
+    if (beat->kind == BEAT_END) {
         pthread_mutex_lock(&l->lock);
         o->ended = true;
         pthread_cond_broadcast(&l->news); // the main thread may be waiting for this rank
         pthread_mutex_unlock(&l->lock);
         (void)shutdown(o->connections[WATCH], SHUT_WR); // so that its receive ends
-    } else if (beat->kind == SAYS_VERDICT) {
+    } else if (beat->kind == BEAT_VERDICT) {
         l->reported = o->rank == 0;
         set_verdict(l, verdict_status(beat->verdict));
     }
@@ -198,7 +198,7 @@ void heartbeat_check(Link *l) {
 void heartbeat_leave(Link *l, Status why) {
     const double until = device_clock() + PARTING_SECONDS;
     Heartbeat unread;
-    say_all(l, why ? SAYS_VERDICT : SAYS_END, why);
+    send_all(l, why ? BEAT_VERDICT : BEAT_END, why);
     for (int i = 0; i < l->count; i++) (void)shutdown(l->others[i].connections[WATCH], SHUT_WR);
     for (const Other *o = l->others; o < l->others + l->count; o++)
         while (!o->closed && device_clock() < until &&
@@ -224,7 +224,7 @@ static void *run(void *argument) {
         /* Until all ranks have connected, rank 0 reads nothing: the others send nothing before that. */
         if (device_clock() - said < BEAT_MS * 1e-3 || (l->base.rank && !l->others->last.kind)) continue;
         said = device_clock();
-        say_all(l, SAYS_ALIVE, OK);
+        send_all(l, BEAT_ALIVE, OK);
     }
     if (!l->verdict) return NULL;
     heartbeat_leave(l, l->verdict);

@@ -120,7 +120,7 @@ static Status read_host(const Launcher *l, Identity *identity) {
     const char *here = variable(l->here), *master = variable("MASTER_ADDR"),
                *list = variable("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
     if (l == &launchers[TORCHRUN] && !master) return fail(ERROR_USAGE, "MASTER_ADDR is not set");
-    if (here && strcmp(here, variable(l->size)) == 0) master = HOST_HERE;
+    if (here && strcmp(here, variable(l->size)) == 0) master = HOST_LOCAL;
     if (master && strlen(master) >= sizeof identity->host)
         return fail(ERROR_USAGE, "MASTER_ADDR=%s: this is too long for a host's name", master);
     if (master) snprintf(identity->host, sizeof identity->host, "%s", master);

@@ -21,7 +21,7 @@
 __BEGIN_DECLS
 
 enum { HOST_TEXT = 256 };
-#define HOST_HERE "@fusebox" // where rank 0 listens if all ranks are on one host: a Unix socket (wire.h)
+#define HOST_LOCAL "@fusebox" // where rank 0 listens if all ranks are on one host: a Unix socket (wire.h)
 
 typedef struct {
     const char *starter; // "torchrun", ...; NULL: none, and one rank

@@ -128,7 +128,7 @@ static void wait_for_ranks(Launcher *l) {
 Status launch(const Launch *options, Identity *identity, int *code) {
     OWNED pid_t *processes = memory_array((size_t)options->ranks, sizeof *processes);
     Launcher l = {.options = options, .processes = processes};
-    *identity = (Identity){.size = options->ranks, .host = HOST_HERE};
+    *identity = (Identity){.size = options->ranks, .host = HOST_LOCAL};
     TRY(identity_draw_token(identity));
     sigemptyset(&l.handled);
     sigaddset(&l.handled, SIGCHLD);

@@ -64,7 +64,7 @@ Status mpi_start(const MpiModule *mpi, int rank, int size, char name[MPI_MODULE_
         its_rank, its_size, rank, size);
 }
 
-Status mpi_meet(Identity *identity, const MpiModule **mpi) {
+Status mpi_share_identity(Identity *identity, const MpiModule **mpi) {
     Identity first = *identity; // rank 0's
     char name[MPI_MODULE_NAME];
     TRY(mpi_load(mpi));

@@ -34,4 +34,4 @@ CHECKED Status mpi_check(const MpiModule *mpi, int error, const char *what);
 CHECKED Status mpi_start(const MpiModule *mpi, int rank, int size, char name[MPI_MODULE_NAME]);
 
 /* Collective, for ranks that MPI has started: all ranks get rank 0's host and port, and a random token. */
-CHECKED Status mpi_meet(Identity *identity, const MpiModule **mpi);
+CHECKED Status mpi_share_identity(Identity *identity, const MpiModule **mpi);

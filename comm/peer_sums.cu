@@ -4,7 +4,7 @@
 #include "kernels/cuda/packs.cuh"
 
 /* In the side lane the kernels have few blocks, because they run concurrently with others. */
-enum { BESIDE_BLOCKS = 32, SUM_THREADS = 512, SMALL_THREADS = 1024 };
+enum { SIDE_BLOCKS = 32, SUM_THREADS = 512, SMALL_THREADS = 1024 };
 
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration; a thread sums over ranks. Launch:
  * count / (512 packs) blocks of 512, in the side lane at most 32. Holds: 22 to 32 registers, no shared
@@ -44,7 +44,7 @@ Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, 
     const int pack = 16 / (int)dtype_size(dtype);
     const int64_t all = divide_up(count, (int64_t)pack * SUM_THREADS);
     const unsigned blocks =
-        (unsigned)(lane == LANE_MAIN || all < (int64_t)BESIDE_BLOCKS ? all : (int64_t)BESIDE_BLOCKS);
+        (unsigned)(lane == LANE_MAIN || all < (int64_t)SIDE_BLOCKS ? all : (int64_t)SIDE_BLOCKS);
     bool packed = walks_in_packs(pack, {count}, {to});
     if (count == 0) return OK;
     for (int rank = 0; rank < p->size; rank++) packed = packed && (uintptr_t)from.at[rank] % 16 == 0;

@@ -119,7 +119,7 @@ static Status meet(Link *l, const Identity *identity, double seconds) {
     memcpy(r->hosts[r->rank], mine.host, RANK_HOST);
     if (r->size == 1) return OK;
     allow_files();
-    if (identity->mpi) TRY(mpi_meet(&own, &l->mpi));
+    if (identity->mpi) TRY(mpi_share_identity(&own, &l->mpi));
     mine.token = own.token;
     TRY((r->rank == 0 ? rendezvous_host : rendezvous_join)(l, &own, &mine, seconds));
     TRY(heartbeat_open(l));

@@ -31,7 +31,7 @@ typedef struct {
     Verdict verdict; // rank 0's
 } Hello;
 
-typedef enum { SAYS_ALIVE = 1, SAYS_END, SAYS_VERDICT } Kind;
+typedef enum { BEAT_ALIVE = 1, BEAT_END, BEAT_VERDICT } Kind;
 
 /* A heartbeat. */
 typedef struct {

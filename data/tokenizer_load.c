@@ -61,7 +61,7 @@ static Status read_config(const char *folder, const char *name, json_t **root) {
 }
 
 /* Whether the config selects the byte tokenizer. */
-static Status says_bytes(const char *folder, const json_t *config, bool *bytes) {
+static Status selects_bytes(const char *folder, const json_t *config, bool *bytes) {
     const json_t *kind = json_object_get(config, "fusebox_tokenizer");
     *bytes = json_is_text(kind, "bytes");
     if (!kind || *bytes) return OK;
@@ -83,7 +83,7 @@ Status tokenizer_load_present(const char *folder, bool *present) {
     json_auto_t *config = NULL;
     int reader;
     TRY(read_config(folder, config_name, &config));
-    TRY(says_bytes(folder, config, present));
+    TRY(selects_bytes(folder, config, present));
     if (*present) return OK;
     TRY(find_reader(folder, &reader));
     *present = reader < READERS;
@@ -139,7 +139,7 @@ static Status load_files(Tokenizer *t, const char *folder, int reader, const jso
 static Status load_folder(Tokenizer *t, const char *folder, const json_t *config) {
     bool bytes;
     int reader;
-    TRY(says_bytes(folder, config, &bytes));
+    TRY(selects_bytes(folder, config, &bytes));
     if (bytes) {
         tokenizer_load_bytes(t);
         return OK;

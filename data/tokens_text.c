@@ -103,7 +103,7 @@ static Status tokenize(TextJob *job) {
 /* ---- the cached shard ---- */
 
 /* Maps the cached shard if it is valid and belongs to this text; otherwise leaves `part` without tokens. */
-static void try_kept(TokenPart *part, uint64_t hash) {
+static void try_cached(TokenPart *part, uint64_t hash) {
     uint64_t kept, digest;
     Status status = shard_map(part);
     if (!status) {
@@ -131,7 +131,7 @@ static Status write_shard(TextJob *job) {
 }
 
 /* "folder/name.hash.bin", with the last component of the text's path. */
-static char *kept_path(const TextJob *job, const char *folder) {
+static char *cached_path(const TextJob *job, const char *folder) {
     char name[128];
     const char *last = path_name(job->name);
     snprintf(name, sizeof name, "%.80s.%016llx.bin", *last ? last : "text", (unsigned long long)job->hash);
@@ -141,14 +141,14 @@ static char *kept_path(const TextJob *job, const char *folder) {
 }
 
 static Status read_kept(TextJob *job, TokenPart *part, const char *folder) {
-    part->name = kept_path(job, folder);
-    try_kept(part, job->hash);
+    part->name = cached_path(job, folder);
+    try_cached(part, job->hash);
     if (part->tokens) return OK;
     TRY(directory_make(folder));
     TRY(file_writer_open(part->name, &job->writer));
     job->digest = digest_open();
     TRY(file_writer_finish(job->writer, write_shard(job)));
-    try_kept(part, job->hash);
+    try_cached(part, job->hash);
     return part->tokens ? OK : fail(ERROR_FILE, "%s was written but cannot be read back", part->name);
 }
 

@@ -62,12 +62,12 @@ typedef struct Ctx {
     void *observer;                                              // argument of observe
     /* Returns whether the weight gradients of a linear layer (a LinearBackward) are computed later in the
      * pass, by the callee. NULL: they are computed at once. */
-    bool (*puts_off)(struct Ctx *ctx, const void *linear);
-    void *putter;   // the state of puts_off
-    bool backward;  // the backward pass is running
-    double padding; // share of the batch's positions that are padding
-    int64_t step;   // number of the step, for messages
-    Work work;      // work of all operations so far, also while measuring; the caller clears it
+    bool (*defers)(struct Ctx *ctx, const void *linear);
+    void *defer_state; // the state of defers
+    bool backward;     // the backward pass is running
+    double padding;    // share of the batch's positions that are padding
+    int64_t step;      // number of the step, for messages
+    Work work;         // work of all operations so far, also while measuring; the caller clears it
 } Ctx;
 
 /* The PyTorch operator that a primitive corresponds to, "aten::bmm", or is a part of, as "softmax max" is

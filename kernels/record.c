@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 
-enum { DEPTH_LIMIT = 16, APART_MS = 2, ROOM_AT_FIRST = 1 << 13 };
+enum { DEPTH_LIMIT = 16, IDLE_MS = 2, ROOM_AT_FIRST = 1 << 13 };
 
 typedef struct {
     Event *start, *end;
@@ -75,7 +75,7 @@ static Status make_room(Recorder *r) {
 
 static Status begin(Recorder *r, const Record *what) {
     int64_t index = -1;
-    if (r->options.apart && what->kind == RECORD_PRIMITIVE) TRY(device_rest(r->device, APART_MS));
+    if (r->options.isolate && what->kind == RECORD_PRIMITIVE) TRY(device_rest(r->device, IDLE_MS));
     if (r->count >= r->options.limit) {
         r->dropped++;
     } else {

@@ -82,7 +82,7 @@ typedef struct {
                      // the times per pass need.
     bool whole;      // also record scopes, library calls, memory and inputs, as traces need
     bool timed;      // with device events around each record; else device_start and device_ms are 0
-    bool apart;      // let the device rest before each primitive
+    bool isolate;    // let the device rest before each primitive
     /* Called at the beginning of a record, with its index, and at its end, for another profiler's
      * correlation ids. May be NULL. */
     void (*mark)(void *marker, int64_t record);

@@ -233,7 +233,7 @@ static Status try_folder(const char *folder, bool *found, PathList *passed) {
     return OK;
 }
 
-Status checkpoint_latest_whole(const char *out, char **folder, PathList *passed) {
+Status checkpoint_latest_intact(const char *out, char **folder, PathList *passed) {
     PathList list;
     *folder = NULL;
     TRY(list_later_first(out, &list));

@@ -74,7 +74,7 @@ CHECKED Status checkpoint_latest(const char *out, char **folder);
 /* The same, but only if the digests of its files are intact (data/safetensors.h). `passed` receives a line
  * for each damaged folder that was skipped. A folder that cannot be read is an error, because it may be
  * intact. */
-CHECKED Status checkpoint_latest_whole(const char *out, char **folder, PathList *passed);
+CHECKED Status checkpoint_latest_intact(const char *out, char **folder, PathList *passed);
 
 /* Removes the step folders from `first` to `last` except the `keep` latest (none if keep is 0), and
  * leftovers of interrupted saves of any step. A folder that cannot be read is an error and stays. */

@@ -34,7 +34,7 @@ static void share_out(RankFile *f, const char *writes, int size, const Safetenso
 }
 
 /* Collective: the path under which rank 0's writer has opened the file. */
-static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char path[PATH_MAX], int64_t *base) {
+static Status share_path(Rendezvous *r, const SafetensorsWriter *writer, char path[PATH_MAX], int64_t *base) {
     typedef struct {
         char path[PATH_MAX];
         int64_t base;
@@ -59,7 +59,7 @@ static Status join(RankFile *f, Rendezvous *r, const SafetensorsEntry *entries) 
     char path[PATH_MAX], can = r->rank == 0;
     OWNED char *all = memory_allocate((size_t)r->size);
     int64_t base = 0;
-    TRY(tell_place(r, f->writer, path, &base));
+    TRY(share_path(r, f->writer, path, &base));
     if (!can && *path && strcmp(r->hosts[r->rank], r->hosts[0]) == 0) {
         Status joined =
             safetensors_writer_join((SafetensorsShare){path, base}, entries, f->count, &f->writer);

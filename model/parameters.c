@@ -206,16 +206,16 @@ static Shape seen_shape(const Parameters *p) {
 }
 
 /* Offset of the casts' maxima in the tail. */
-static int64_t said(const Parameters *p) {
+static int64_t maxima_offset(const Parameters *p) {
     return TAIL_LOSSES + (p->ranks > 1 ? p->ranks : 0);
 }
 
 int64_t parameters_tail(const Parameters *p) {
-    return ceiling(said(p) + shape_count(seen_shape(p)), ADAMW_UNIT);
+    return ceiling(maxima_offset(p) + shape_count(seen_shape(p)), ADAMW_UNIT);
 }
 
 Tensor parameters_seen(const Parameters *p) {
-    return tensor_elements(p->sums, p->padded + said(p), seen_shape(p));
+    return tensor_elements(p->sums, p->padded + maxima_offset(p), seen_shape(p));
 }
 
 Tensor parameters_tail_of(const Parameters *p, Tensor sums) {

@@ -170,8 +170,8 @@ static int first_block_of(const Parameters *p, Tensor gradient) {
 
 /* The embedding's gradient is the largest and ready last. To overlap its exchange, a weight gradient of
  * the first block is computed after it; nothing else waits for that gradient. */
-bool shards_put_off(Ctx *ctx, const void *linear) {
-    const Parameters *p = ctx->putter;
+bool shards_defer(Ctx *ctx, const void *linear) {
+    const Parameters *p = ctx->defer_state;
     const LinearBackward *l = linear;
     Shards *s = p->shards;
     const int group = s && s->reduces ? first_block_of(p, l->dweight) : 0;

@@ -58,9 +58,9 @@ Tensor shards_finished(const Parameters *parameters, ParameterRange part);
 /* The backward pass has finished group g: adds it to the previous micro-batches, and starts its exchange
  * if this pass exchanges. Does nothing without shards. */
 CHECKED Status shards_ready(Ctx *ctx, const Parameters *parameters, int g);
-/* Not collective. Implements ctx->puts_off for a pass that exchanges gradients; the state of ctx->puts_off is
+/* Not collective. Implements ctx->defers for a pass that exchanges gradients; the state of ctx->defers is
  * the Parameters. */
-bool shards_put_off(Ctx *ctx, const void *linear);
+bool shards_defer(Ctx *ctx, const void *linear);
 /* The forward pass enters group g: waits for the weights of groups up to g, if this pass gathers. */
 CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
 

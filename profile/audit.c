@@ -60,7 +60,7 @@ static void check_phases(Trace *t, const Figures *f) {
 }
 
 static void check_coverage(Trace *t, const Figures *f) {
-    if (t->run.apart) return;
+    if (t->run.isolate) return;
     double share = f->step_ns > 0 ? f->covered_ns / f->step_ns : 0;
     trace_add_finding(t, CHECK_COVERED, 1 - share, NOT_COVERED_AT_MOST, "%.2f%%", 100 * share);
 }
@@ -91,9 +91,9 @@ static void check_ranks(Trace *t) {
     for (int64_t i = 0; i < all.count; i++)
         for (int rank = 0; rank < all.ranks && all.list[i].waits; rank++)
             early = fmax(early, (double)(all.list[i].begin - all.list[i].spans[rank].end));
-    trace_add_finding(t, "the ranks ran the same collectives", all.amiss != NULL, 0,
-                      "%" PRId64 " on each of %d ranks%s%s", all.count, all.ranks, all.amiss ? "; " : "",
-                      all.amiss ? all.amiss : "");
+    trace_add_finding(t, "the ranks ran the same collectives", all.mismatch != NULL, 0,
+                      "%" PRId64 " on each of %d ranks%s%s", all.count, all.ranks, all.mismatch ? "; " : "",
+                      all.mismatch ? all.mismatch : "");
     trace_add_finding(t, "no rank leaves a collective before all are in it", early, 2 * within + CLOCK_STEP,
                       "%.1f us early at most; the clocks agree to within %.1f us", 1e-3 * early,
                       1e-3 * within);
@@ -142,7 +142,7 @@ static void check_limits(Trace *t, const Figures *f) {
 /* If the noise of the steps hides a cost above the limit, the cost is unknown, and the check does not
  * pass. */
 static void check_overhead(Trace *t, const Figures *f) {
-    if (!t->run.step_count || t->run.apart || is_shared(t)) return;
+    if (!t->run.step_count || t->run.isolate || is_shared(t)) return;
     if (f->overhead_noise && fabs(f->overhead) > TRACING_COSTS_AT_MOST) return;
     trace_add_finding(t, CHECK_OVERHEAD, f->overhead_noise ? 0 : f->overhead, TRACING_COSTS_AT_MOST,
                       "%+.2f%%%s: a median step of %.3f ms without it", 100 * f->overhead,

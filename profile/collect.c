@@ -19,7 +19,7 @@ struct Collector {
     TraceSource source;
     char note[256]; // why no better source is used, or how the source is used
     Cupti *cupti;   // NULL: another source
-    bool apart;     // the device rests before each primitive
+    bool isolate;   // the device rests before each primitive
     bool graphs;    // kernels inside graph launches are recorded
     Recorder *recorder;
     bool outside; // external profilers record at the same time
@@ -53,8 +53,9 @@ bool collector_graphs(const Collector *c) {
 
 Collector *collector_open(Device *device, const CollectorOptions *what) {
     Collector *c = memory_allocate(sizeof *c);
-    *c = (Collector){
-        .device = device, .source = SOURCE_CLOCK, .apart = what->apart && device->backend == BACKEND_CUDA};
+    *c = (Collector){.device = device,
+                     .source = SOURCE_CLOCK,
+                     .isolate = what->isolate && device->backend == BACKEND_CUDA};
     for (int i = 0; i < COUNTER_COUNT; i++) c->counts[i] = -1;
     if (what->timers)
         snprintf(c->note, sizeof c->note, "--timer-only: nothing is traced");
@@ -64,11 +65,11 @@ Collector *collector_open(Device *device, const CollectorOptions *what) {
         snprintf(c->note, sizeof c->note, "there are no graphs on the CPU");
     else if (what->latency)
         snprintf(c->note, sizeof c->note, "there are no queues on the CPU, so no latencies");
-    else if (what->apart)
+    else if (what->isolate)
         snprintf(c->note, sizeof c->note,
-                 "on the CPU each primitive is alone anyway: --profile-apart does nothing");
-    if (c->apart && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
-    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .apart = c->apart};
+                 "on the CPU each primitive is alone anyway: --profile-isolate does nothing");
+    if (c->isolate && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
+    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .isolate = c->isolate};
     if (c->cupti) {
         options.mark = c->cupti->mark;
         options.unmark = c->cupti->unmark;
@@ -247,7 +248,7 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->source = c->source;
     to->source_note = trace_name(t, c->note);
     to->graphs = c->graphs;
-    to->apart = c->apart;
+    to->isolate = c->isolate;
     to->device = trace_name(t, c->device->name);
     to->library = trace_name(t, c->device->library);
     char host[PROCESSOR_BYTES];

@@ -9,7 +9,7 @@ typedef struct Collector Collector;
 typedef struct {
     bool timers;  // no source: steps are timed from outside, and a trace has no events
     bool graphs;  // also record the kernels of steps launched as CUDA graphs; only with CUPTI
-    bool apart;   // run each primitive alone, on a device that has rested; not with graphs
+    bool isolate; // run each primitive alone, on a device that has rested; not with graphs
     bool latency; // record how long launches wait on the host; with CUPTI, after collector_prepare
 } CollectorOptions;
 

@@ -41,7 +41,7 @@ static TraceEvent begin_event(const Making *m, int64_t i, TraceKind kind, const 
 }
 
 /* The sizes of inputs, or their strides; NULL without inputs. */
-static const char *say_inputs(Trace *t, const RecordInput inputs[RECORD_INPUTS], bool strides) {
+static const char *inputs_text(Trace *t, const RecordInput inputs[RECORD_INPUTS], bool strides) {
     Shape shapes[RECORD_INPUTS];
     char text[SHAPES_BYTES];
     int count = 0;
@@ -50,7 +50,7 @@ static const char *say_inputs(Trace *t, const RecordInput inputs[RECORD_INPUTS],
         if (strides) memcpy(shapes[i].d, inputs[i].stride, sizeof shapes[i].d);
         if (shapes[i].rank) count = i + 1;
     }
-    shapes_say(shapes, count, text);
+    shapes_print(shapes, count, text);
     return count ? trace_name(t, text) : NULL;
 }
 
@@ -84,8 +84,8 @@ static void add_host_event(Making *m, int64_t i) {
         e.source = trace_name(m->trace, r->source);
         e.torch = trace_name(m->trace, r->torch.name);
         e.torch_part = r->torch.part;
-        e.shapes = say_inputs(m->trace, r->inputs, false);
-        e.strides = say_inputs(m->trace, r->inputs, true);
+        e.shapes = inputs_text(m->trace, r->inputs, false);
+        e.strides = inputs_text(m->trace, r->inputs, true);
         if (r->kind == RECORD_OPERATION) e.work = r->work;
         e.traffic = r->traffic;
         /* An operation's source is that of its first part. */

@@ -11,7 +11,7 @@ static TraceSource source_of(const char *name) {
 }
 
 /* Sets the facts of the run that do not depend on the rank: where it ran, and the length of each step. */
-static void tell_run(const Bundle *b, const BundlePath *path, const RankEvents *rank) {
+static void set_run_facts(const Bundle *b, const BundlePath *path, const RankEvents *rank) {
     TraceRun *run = &rank->trace->run;
     const TraceRun own = *run;
     *run = b->run;
@@ -46,7 +46,7 @@ Status bundle_trace(const Bundle *b, int64_t index, BundleTrace *made) {
                     path->label, b->run.version && *b->run.version ? b->run.version : "an older fusebox");
     for (int64_t i = 0; i < path->recorded_count; i++) {
         RankEvents *rank = &path->recorded[i];
-        tell_run(b, path, rank);
+        set_run_facts(b, path, rank);
         TRY(trace_finish(rank->trace));
     }
     made->others = memory_array((size_t)path->recorded_count, sizeof *made->others);

@@ -55,8 +55,8 @@ static bool add(Collected *c, int rank, const Trace *t, int64_t event, const Spa
 static void add_rank(Collectives *all, int rank, const Trace *t) {
     Span *spans = spans_make(t);
     int64_t event = -1;
-    if (count_of(t) != all->count) all->amiss = "ranks recorded other numbers of collectives";
-    for (int64_t i = 0; i < all->count && !all->amiss; i++) {
+    if (count_of(t) != all->count) all->mismatch = "ranks recorded other numbers of collectives";
+    for (int64_t i = 0; i < all->count && !all->mismatch; i++) {
         Collected *c = &all->list[i];
         event = next_of(t, event + 1);
         if (rank == 0) {
@@ -71,7 +71,7 @@ static void add_rank(Collectives *all, int rank, const Trace *t) {
             c->spans = memory_array((size_t)all->ranks, sizeof *c->spans);
             c->events = memory_array((size_t)all->ranks, sizeof *c->events);
         }
-        if (!add(c, rank, t, event, spans)) all->amiss = "ranks recorded other collectives";
+        if (!add(c, rank, t, event, spans)) all->mismatch = "ranks recorded other collectives";
     }
     memory_free(spans);
 }
@@ -79,8 +79,9 @@ static void add_rank(Collectives *all, int rank, const Trace *t) {
 Collectives collectives_of(const Trace *t) {
     Collectives all = {.count = count_of(t), .ranks = 1 + t->other_count};
     all.list = memory_array((size_t)all.count + 1, sizeof *all.list);
-    for (int rank = 0; rank < all.ranks && !all.amiss; rank++) add_rank(&all, rank, trace_of_rank(t, rank));
-    if (all.amiss) collectives_free(&all);
+    for (int rank = 0; rank < all.ranks && !all.mismatch; rank++)
+        add_rank(&all, rank, trace_of_rank(t, rank));
+    if (all.mismatch) collectives_free(&all);
     return all;
 }
 

@@ -23,8 +23,7 @@ typedef struct {
     Collected *list; // in order; (count)
     int64_t count;
     int32_t ranks;
-    const char *amiss; // why the ranks' collectives do not match, in which case the list is empty. NULL: they
-                       // match
+    const char *mismatch; // why the ranks' collectives do not match, and the list is empty; NULL: they match
 } Collectives;
 
 Collectives collectives_of(const Trace *trace);

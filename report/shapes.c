@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-void shapes_say(const Shape shapes[], int count, char text[SHAPES_BYTES]) {
+void shapes_print(const Shape shapes[], int count, char text[SHAPES_BYTES]) {
     size_t used = 0;
     *text = 0;
     for (int i = 0; i < count && used < SHAPES_BYTES; i++) {

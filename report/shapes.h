@@ -5,4 +5,4 @@
 
 /* "[[4, 64, 64], [], [64]]" */
 enum { SHAPES_BYTES = 256 };
-void shapes_say(const Shape shapes[], int count, char text[SHAPES_BYTES]);
+void shapes_print(const Shape shapes[], int count, char text[SHAPES_BYTES]);

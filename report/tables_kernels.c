@@ -9,7 +9,7 @@
 /* ---- kernels ---- */
 
 /* The operation that launched the kernel most, and the number of others. */
-static void say_served(const KernelRow *k, char text[2 * LABEL_BYTES]) {
+static void print_served(const KernelRow *k, char text[2 * LABEL_BYTES]) {
     const KernelServed *most = k->served;
     for (int64_t i = 1; i < k->served_count; i++)
         if (k->served[i].ns > most->ns) most = &k->served[i];
@@ -43,7 +43,7 @@ static void fill_kernels(const Figures *f, unsigned names, Table *table) {
         const Stats *s = &k->times;
         char served[2 * LABEL_BYTES];
         if (k->kind != TRACE_KERNEL) continue;
-        say_served(k, served);
+        print_served(k, served);
         table_add_row(table);
         table_set_text(table, 0, shown_name(k, names));
         table_set_text(table, 1, served);

@@ -78,10 +78,10 @@ static void print_rows(const Trace *t, TimedRows *r, Table *table) {
     trace_close(r->names);
 }
 
-/* Appends the thread with THREADS_APART: "linear forward, thread 0", "read a batch, reader 1". */
+/* Appends the thread with THREADS_SEPARATE: "linear forward, thread 0", "read a batch, reader 1". */
 static void thread_label(const char *name, int32_t thread, unsigned names, char text[KERNEL_NAME_BYTES]) {
     const bool reader = thread >= TRACE_READERS;
-    if (names & THREADS_APART)
+    if (names & THREADS_SEPARATE)
         snprintf(text, KERNEL_NAME_BYTES, "%.160s, %s %d", name, reader ? "reader" : "thread",
                  reader ? thread - TRACE_READERS + 1 : thread);
     else
@@ -121,7 +121,7 @@ static void fill_ranges(const Trace *t, bool own, unsigned names, Table *table) 
     TimedRows rows = {.names = trace_open()};
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        const bool read = names & THREADS_APART && e->thread >= TRACE_READERS; // prefetched, so in no step
+        const bool read = names & THREADS_SEPARATE && e->thread >= TRACE_READERS; // prefetched, so in no step
         char label[KERNEL_NAME_BYTES];
         if (e->kind > TRACE_SCOPE || !(trace_in_step(e) || read) || e->own != own) continue;
         thread_label(e->name, e->thread, names, label);

@@ -110,7 +110,7 @@ Table table_communication(const Trace *t) {
     Table table = TABLE("communication", "Communication", columns);
     Collectives all = collectives_of(t);
     add_kinds(&table, &all, r->measured.link);
-    if (all.amiss) table_note(&table, "ERROR: %s", all.amiss);
+    if (all.mismatch) table_note(&table, "ERROR: %s", all.mismatch);
     collectives_free(&all);
     table_note(&table,
                "%lld ranks, by %s. Time and waiting (for the last rank) are means over ranks; bus bandwidth "

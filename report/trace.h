@@ -160,7 +160,7 @@ typedef struct {
     const char *source_note; // why no better source is used, or how the source is used: "nsys holds CUPTI";
                              // or ""
     bool graphs;             // steps are launched as graphs
-    bool apart;              // the device rested before each primitive: a step's length is meaningless
+    bool isolate;            // the device rested before each primitive: a step's length is meaningless
     const char *device, *library, *host;
     const char *command, *version, *date; // the command line, fusebox's version, and the report's date in UTC
     const char *commit, *build;           // see base/version.h
@@ -272,9 +272,9 @@ double trace_steps_ns(const Trace *trace);
 double trace_device_ns(const Trace *trace);
 
 /* What tables show: NAMES_FULL includes kernels' parameters and namespaces, OPERATORS_ALONE leaves out the
- * kernels below the operators, THREADS_APART gives operators and ranges a row per thread, readers
+ * kernels below the operators, THREADS_SEPARATE gives operators and ranges a row per thread, readers
  * included. */
-enum { NAMES_PLAIN = 0, NAMES_FULL = 1, OPERATORS_ALONE = 2, THREADS_APART = 4 };
+enum { NAMES_PLAIN = 0, NAMES_FULL = 1, OPERATORS_ALONE = 2, THREADS_SEPARATE = 4 };
 
 /* Texts used in reports. */
 /* NULL after the last. */

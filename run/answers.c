@@ -194,7 +194,7 @@ Status answers_add(Answers *a, int64_t number, const void *bytes, int64_t count)
     return OK;
 }
 
-static void say_interrupted(const Answers *a) {
+static void print_interrupted(const Answers *a) {
     int64_t total = a->options.total;
     if (a->part)
         fprintf(stderr,
@@ -227,6 +227,6 @@ Status answers_finish(Answers *a, bool *whole) {
     progress_hide(a->bar);
     *whole = a->next == a->options.total;
     if (*whole) return publish(a);
-    say_interrupted(a);
+    print_interrupted(a);
     return OK;
 }

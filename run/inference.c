@@ -143,7 +143,7 @@ static Status measure_importance(const Session *session, Parameters *parameters,
     CLOSED_BY(inference_close) Inference in = {0};
     Session plain = *session;
     plain.packed = F32;
-    plain.tells = false;
+    plain.shows_progress = false;
     plain.graphs = false;
     parameters->importance = memory_array((size_t)parameters->count, sizeof *parameters->importance);
     TRY(inference_open(&in, &plain, true));

@@ -48,11 +48,11 @@
      .doc = "trace these steps, counted from 1: [a,b) or skip,closed,ready,record,repeat"},                  \
     {FLAG("profile-graphs", profiling.graphs),                                                               \
      .doc = "run profiled steps as CUDA graphs"},                                                            \
-    {FLAG("profile-apart", profiling.apart),                                                                 \
-     .doc = "profile each primitive alone, on a rested GPU"},                                                \
+    {FLAG("profile-isolate", profiling.isolate),                                                             \
+     .doc = "let the GPU idle before each profiled primitive"},                                              \
     {FLAG("profile-latency", profiling.latency),                                                             \
      .doc = "profile how long kernels wait to be submitted"},                                                \
-    {TEXT("profile-out", "FOLDER", profiling.out), .doc = "write the profile's files there"},                \
+    {TEXT("profile-out", "FOLDER", profiling.out), .doc = "write the profile's files to FOLDER"},                \
     {TEXT("profile-trace", "NAME", profiling.trace),                                                         \
      .doc = "name of the trace file, such as trace.json.gz", .default_text = "MODEL_trace_bsN_seqM.json"},   \
     {TEXT("profile-name", "NAME", profiling.range),                                                          \

@@ -107,7 +107,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
 
 static CollectorOptions collector_options(const ProfilingOptions *o) {
     return (CollectorOptions){
-        .timers = o->timer_only, .graphs = o->graphs, .apart = o->apart, .latency = o->latency};
+        .timers = o->timer_only, .graphs = o->graphs, .isolate = o->isolate, .latency = o->latency};
 }
 
 void profiling_prepare(const ProfilingOptions *options) {

@@ -83,10 +83,10 @@ Status profiling_options_folder(const ProfilingOptions *o) {
 Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *compute, const OptionSet *set,
                                int64_t steps) {
     static const char *const others[] = {
-        "profile-out",   "profile-trace", "profile-graphs", "profile-latency",
-        "profile-apart", "report",        "timer-only",     "sort",
-        "limit",         "unit",          "full-names",     "torch-compat",
-        "op-detail",     "thread-sep",    "profile-name",   "skip-benchmark"};
+        "profile-out",     "profile-trace", "profile-graphs", "profile-latency",
+        "profile-isolate", "report",        "timer-only",     "sort",
+        "limit",           "unit",          "full-names",     "torch-compat",
+        "op-detail",       "thread-sep",    "profile-name",   "skip-benchmark"};
     if (o->graphs && !compute->graphs)
         return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
     if (o->graphs && o->latency)
@@ -100,8 +100,8 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
     TRY(options_exclude(set, "timer-only", "profile-out")); // without a trace there is nothing to write
     TRY(options_exclude(set, "timer-only", "profile-graphs"));
     TRY(options_exclude(set, "timer-only", "profile-latency"));
-    TRY(options_exclude(set, "timer-only", "profile-apart"));
-    TRY(options_exclude(set, "profile-graphs", "profile-apart"));
+    TRY(options_exclude(set, "timer-only", "profile-isolate"));
+    TRY(options_exclude(set, "profile-graphs", "profile-isolate"));
     if (o->sweep && !*o->out)
         return fail(ERROR_USAGE, "--sweep needs --profile-out=FOLDER, where the profiles of all sizes go");
     if (!*o->window && options_given(set, "profile"))

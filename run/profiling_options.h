@@ -18,7 +18,7 @@ typedef struct {
     bool timer_only;     // time steps, trace nothing
     bool skip_benchmark; // trace steps, time none with tracing off
     bool graphs;         // trace steps as CUDA graphs, as they are launched without a profile
-    bool apart;          // let the device rest before each primitive
+    bool isolate;        // let the device rest before each primitive
     bool latency;        // record how long launches wait on their way to the device
     const char *sort;    // sort key, a column; "": each table's default
     int64_t limit;       // rows of a table; 0: all

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 /* Takes ownership of `status`. If it is a lack of memory, prints it and returns OK. */
-static Status pass_over(Status status, const char *size, FILE *file) {
+static Status skip_if_too_large(Status status, const char *size, FILE *file) {
     if (status_code(status) != ERROR_MEMORY) return status;
     fprintf(file, "%s is skipped: %s\n", size, status_message(status));
     status_free(status);
@@ -32,7 +32,7 @@ static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
     if (s->files && s->announce) fprintf(file, "%s\n", size);
     Status status = s->profile(s->context, batch, seq, suffix);
     bool last_hope = s->left-- == 1 && s->done == 0;
-    if (status) return last_hope ? status : pass_over(status, size, file);
+    if (status) return last_hope ? status : skip_if_too_large(status, size, file);
     s->done++;
     if (!s->files) return OK;
     return sweep_add(&s->table, s->options->out, batch, seq);

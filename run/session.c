@@ -314,7 +314,8 @@ static void show_loaded(void *loader, int64_t elements) {
 }
 
 static Status load_folder(const Session *s, Ctx *ctx, Parameters *p) {
-    Loading loading = {progress_open(stderr, stderr, 0, p->size / MILLION, !s->tells), device_clock(), 0};
+    Loading loading = {progress_open(stderr, stderr, 0, p->size / MILLION, !s->shows_progress),
+                       device_clock(), 0};
     p->loaded = show_loaded;
     p->loader = &loading;
     Status status = checkpoint_load(ctx, s->folder, p);

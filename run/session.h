@@ -14,9 +14,9 @@ typedef struct {
     bool bf16_fast; // bf16 is faster than fp32: on a GPU, and on a CPU with fast bf16 instructions
     uint32_t fuses;
     bool graphs;
-    bool tells;   // show a bar on the terminal while weights are loaded
-    Dtype packed; // dtype of weights in inference: I8 or I4 by groups; F32: as dtype says
-                  // (model/parameters.h)
+    bool shows_progress; // show a bar on the terminal while weights are loaded
+    Dtype packed;        // dtype of weights in inference: I8 or I4 by groups; F32: as dtype says
+                         // (model/parameters.h)
     Config config;
     char *folder;         // the model's folder; NULL for a preset
     char *name;           // the folder's name, safe for a terminal

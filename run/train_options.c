@@ -20,7 +20,7 @@ enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
 static const Option table[] = {
     HEADING("Model"),
     MODEL_ROW,
-    {COUNT("layers", 0, 10000, sizes.layers), .doc = "blocks", .default_text = "the model's",
+    {COUNT("layers", 0, 10000, sizes.layers), .doc = "number of blocks", .default_text = "the model's",
      .travels = true},
     {COUNT("encoder-layers", 0, 10000, sizes.encoder_layers), .doc = "blocks of an encoder",
      .default_text = "--layers, or the model's", .travels = true},
@@ -342,7 +342,7 @@ static Status check_own(const TrainOptions *o, const char *folder) {
  * and new checkpoints replace it. */
 static Status newest(TrainOptions *options, const char *out, bool first, char **folder) {
     PathList passed = {0};
-    Status status = checkpoint_latest_whole(out, folder, &passed);
+    Status status = checkpoint_latest_intact(out, folder, &passed);
     for (int64_t i = 0; first && i < passed.count; i++) fprintf(stderr, "train: %s\n", passed.paths[i]);
     options->force = options->force || passed.count > 0;
     path_list_free(&passed);

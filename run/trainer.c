@@ -201,7 +201,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
                                             given,           loss_scale(t),   t->model.recompute,
                                             t->smoothing,    t->dropout,      t->depth};
         t->ctx.work = (Work){0};
-        if (i == t->accum - 1) TRY(ranks_say(t));
+        if (i == t->accum - 1) TRY(ranks_set_flags(t));
         ranks_begin(t, i);
         TRY(run_passes(t, terms));
         ranks_end(t);

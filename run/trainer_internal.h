@@ -20,7 +20,7 @@ CHECKED Status ranks_clear(Trainer *trainer, int64_t index);
 CHECKED Status ranks_finish(Trainer *trainer, int64_t index);
 
 /* Before the last micro-batch's passes: puts this rank's flags into the tail. */
-CHECKED Status ranks_say(Trainer *trainer);
+CHECKED Status ranks_set_flags(Trainer *trainer);
 
 /* Collective, after the last micro-batch: completes the sums over all ranks. */
 CHECKED Status ranks_exchange(Trainer *trainer);

@@ -26,8 +26,8 @@ void ranks_begin(Trainer *t, int64_t index) {
     s->entered = s->done = s->sent = 0;
     s->lane = t->ctx.check || t->serial ? LANE_MAIN : LANE_SIDE;
     s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
-    t->ctx.puts_off = shards_put_off;
-    t->ctx.putter = &t->model.parameters;
+    t->ctx.defers = shards_defer;
+    t->ctx.defer_state = &t->model.parameters;
 }
 
 /* Passes that exchange nothing also wait for nothing: events of a graph can only be waited for inside it. */
@@ -92,9 +92,9 @@ Status ranks_finish(Trainer *t, int64_t index) {
 }
 
 /* The flags go to the tail after the gradients, which the passes do not touch. */
-Status ranks_say(Trainer *t) {
-    const float said[] = {t->stop, (float)t->tokens}; // for TAIL_STOP and TAIL_TOKENS
-    return t->comm ? values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, said) : OK;
+Status ranks_set_flags(Trainer *t) {
+    const float flags[] = {t->stop, (float)t->tokens}; // for TAIL_STOP and TAIL_TOKENS
+    return t->comm ? values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, flags) : OK;
 }
 
 /* Replaces gradients and tail by their sums over all ranks. */

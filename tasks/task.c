@@ -18,7 +18,7 @@ enum { TASKS = sizeof rows / sizeof *rows, MEMBERS = 16, LIST = 256 };
 /* Loops over the commands of all tasks. */
 #define EACH_COMMAND(row, command)                                                                           \
     for (const TaskRow *const *row = rows; row < rows + TASKS; row++)                                        \
-        for (const Command *command = (*row)->commands; command && command->asker; command++)
+        for (const Command *command = (*row)->commands; command && command->selector; command++)
 
 static bool same(const char *one, const char *other) {
     return strcmp(one, other) == 0;
@@ -121,61 +121,62 @@ Status task_find(const Config *config, const TrainOptions *options, const Option
 
 /* ---- infer ---- */
 
-const char *task_asker(const OptionSet *set) {
+const char *task_selector(const OptionSet *set) {
     EACH_COMMAND(row, command) {
-        if (options_say(set, command->asker)) return command->asker;
+        if (options_on(set, command->selector)) return command->selector;
     }
     return NULL;
 }
 
-/* Whether the command of `asker`, for some model, reads the option. */
-static bool reads(const char *asker, const Command *otherwise, const char *name) {
-    if (!asker) return listed(otherwise->reads, name);
+/* Whether the command of `selector`, for some model, reads the option. */
+static bool reads(const char *selector, const Command *otherwise, const char *name) {
+    if (!selector) return listed(otherwise->reads, name);
     EACH_COMMAND(row, command) {
-        if (same(command->asker, asker) && listed(command->reads, name)) return true;
+        if (same(command->selector, selector) && listed(command->reads, name)) return true;
     }
     return false;
 }
 
-static Status check_askers(const OptionSet *set, const char *asker) {
+static Status check_selectors(const OptionSet *set, const char *selector) {
     EACH_COMMAND(row, command) {
-        const Option *option = options_find(set, command->asker);
-        if (!asker && option->kind == OPTION_TEXT && options_given(set, command->asker))
-            return fail(ERROR_USAGE, "--%s is empty", command->asker);
+        const Option *option = options_find(set, command->selector);
+        if (!selector && option->kind == OPTION_TEXT && options_given(set, command->selector))
+            return fail(ERROR_USAGE, "--%s is empty", command->selector);
         EACH_COMMAND(other_row, other) {
-            if (!same(command->asker, other->asker)) TRY(options_exclude(set, command->asker, other->asker));
+            if (!same(command->selector, other->selector))
+                TRY(options_exclude(set, command->selector, other->selector));
         }
     }
     return OK;
 }
 
 /* An option of another command would be silently ignored, so it is refused. */
-static Status check_read(const OptionSet *set, const char *asker, const Command *otherwise,
+static Status check_read(const OptionSet *set, const char *selector, const Command *otherwise,
                          const char *name) {
-    List askers = {0};
+    List selectors = {0};
     char text[LIST], alone[LIST];
-    if (reads(asker, otherwise, name)) return OK;
-    if (listed(otherwise->reads, name)) return options_exclude(set, name, asker);
+    if (reads(selector, otherwise, name)) return OK;
+    if (listed(otherwise->reads, name)) return options_exclude(set, name, selector);
     EACH_COMMAND(row, command) {
-        if (listed(command->reads, name)) add(&askers, command->asker);
+        if (listed(command->reads, name)) add(&selectors, command->selector);
     }
-    if (!askers.count) return OK;
-    const Option *option = options_find(set, askers.members[0]);
-    if (askers.count == 1 && option->argument) {
+    if (!selectors.count) return OK;
+    const Option *option = options_find(set, selectors.members[0]);
+    if (selectors.count == 1 && option->argument) {
         snprintf(alone, sizeof alone, "%s=%s", option->name, option->argument);
-        askers.members[0] = alone;
+        selectors.members[0] = alone;
     }
-    return option_needs(set, name, false, as_list(&askers, "--", text));
+    return option_needs(set, name, false, as_list(&selectors, "--", text));
 }
 
 static Status check_commands(const InferOptions *o, const OptionSet *set, const Command *otherwise) {
-    const char *asker = task_asker(set);
-    TRY(check_askers(set, asker));
+    const char *selector = task_selector(set);
+    TRY(check_selectors(set, selector));
     for (int i = 0; i < set->count; i++)
-        if (set->table[i].name) TRY(check_read(set, asker, otherwise, set->table[i].name));
+        if (set->table[i].name) TRY(check_read(set, selector, otherwise, set->table[i].name));
     TRY(infer_options_check(o, set));
     EACH_COMMAND(row, command) {
-        if (asker && same(command->asker, asker) && command->check) TRY(command->check(o, set));
+        if (selector && same(command->selector, selector) && command->check) TRY(command->check(o, set));
     }
     return OK;
 }
@@ -210,7 +211,7 @@ static Status check_models(const OptionSet *set, const Command *command) {
         const char *name = set->table[i].name;
         if (!name || listed(command->reads, name)) continue;
         EACH_COMMAND(row, other) {
-            if (same(other->asker, command->asker) && listed(other->reads, name))
+            if (same(other->selector, command->selector) && listed(other->reads, name))
                 add(&models, (*row)->models);
         }
         if (models.count) TRY(option_needs(set, name, false, as_list(&models, "", text)));
@@ -220,18 +221,18 @@ static Status check_models(const OptionSet *set, const Command *command) {
 
 Status task_find_command(const Config *config, const InferOptions *o, const OptionSet *set,
                          const Command *otherwise, const Command **command) {
-    const char *asker = task_asker(set);
+    const char *selector = task_selector(set);
     List models = {0}, others = {0};
     char needed[LIST], possible[LIST];
     *command = otherwise;
-    if (!asker) return OK;
+    if (!selector) return OK;
     EACH_COMMAND(row, one) {
         bool its = (*row)->trains == config->architecture->task;
         *command = one;
-        if (its && same(one->asker, asker)) return check_models(set, one);
-        if (same(one->asker, asker)) add(&models, (*row)->models);
-        if (its) add(&others, one->asker);
+        if (its && same(one->selector, selector)) return check_models(set, one);
+        if (same(one->selector, selector)) add(&models, (*row)->models);
+        if (its) add(&others, one->selector);
     }
-    return fail(ERROR_USAGE, "--%s needs %s, but %s is %s: see %s", asker, as_list(&models, "", needed),
+    return fail(ERROR_USAGE, "--%s needs %s, but %s is %s: see %s", selector, as_list(&models, "", needed),
                 o->model, config->architecture->description, as_list(&others, "--", possible));
 }

@@ -6,11 +6,11 @@
 #include "run/infer_options.h"
 #include "run/trainer.h"
 
-/* A command of ./infer, selected by one of its options, the asker. */
+/* A command of ./infer, selected by one of its options, the selector. */
 typedef struct {
-    const char *asker; // "translate"; NULL: the default command
-    const char *reads; // the options that it reads, among those that not every command reads, separated by
-                       // blanks
+    const char *selector; // "translate"; NULL: the default command
+    const char *reads;    // the options that it reads, among those that not every command reads, separated by
+                          // blanks
     /* Called before anything is opened: refuses contradictions, and derives options. NULL: none. */
     Status (*check)(const InferOptions *options, const OptionSet *set);
     Status (*run)(Session *session, const InferOptions *options, const OptionSet *set);
@@ -40,7 +40,7 @@ typedef struct {
     Status (*begin)(TrainOptions *options, const OptionSet *set, Session *session, Feed *feed);
     BatchSource batches;
     const Samples *samples;  // NULL: its models write no samples
-    const Command *commands; // the last command has no asker; NULL: no commands
+    const Command *commands; // the last command has no selector; NULL: no commands
 } TaskRow;
 
 /* Every row of the table, by its name: task_text, ... */
@@ -64,4 +64,4 @@ CHECKED Status task_find_command(const Config *config, const InferOptions *optio
                                  const Command *otherwise, const Command **command);
 
 /* The option that selects a command; NULL: none was given. */
-const char *task_asker(const OptionSet *set);
+const char *task_selector(const OptionSet *set);

@@ -257,10 +257,10 @@ static void tables_add_up(void **state) {
     assert_int_equal(own->depth, 3);
     CAPTURE(text, assert_null(options_parse(&set, 2, (char *[]){"program", "--help", NULL}, &printed)));
     assert_true(printed && strstr(text, "\nMore\n      --depth=N              down [3]\n"));
-    assert_true(options_zero(&set, "quiet") && !options_zero(&set, "depth") && !options_say(&set, "name"));
+    assert_true(options_zero(&set, "quiet") && !options_zero(&set, "depth") && !options_on(&set, "name"));
     assert_null(parse(&set, "--depth=0 --batch=2 --name=x"));
     assert_true(own->depth == 0 && v.batch == 2 && options_given(&set, "depth"));
-    assert_true(options_zero(&set, "depth") && options_say(&set, "name") && !options_zero(&set, "name"));
+    assert_true(options_zero(&set, "depth") && options_on(&set, "name") && !options_zero(&set, "name"));
     char *json = options_json(&set, false);
     assert_non_null(strstr(json, "\"depth\":0,\"name\":\"x\""));
     memory_free(json);

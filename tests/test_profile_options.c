@@ -81,9 +81,9 @@ static void test_nothing_timed(void **state) {
  * its folder. */
 static void test_what_is_said(void **state) {
     const Ran *ran = program_succeeds(
-        *state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-apart --report=tables --profile-out=said "
+        *state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-isolate --report=tables --profile-out=said "
                          "--out=own");
-    expect_text(ran->output, "--profile-apart does nothing");
+    expect_text(ran->output, "--profile-isolate does nothing");
     program_succeeds(*state, "grep -q '^layer 0,1,.*,forward$' said/tables/ranges.csv");
     program_succeeds(*state, "grep -q '^layer 0,1,.*,backward$' said/tables/ranges.csv");
     ran = program_succeeds(*state, "infer --model=own --device=cpu --peaks=0 --batch=1 --profile=1,0,0,1,1");
@@ -215,7 +215,7 @@ static void test_refusals(void **state) {
     program_refuses(*state, ERROR_USAGE, "exclude each other",
                     PROFILED "--profile --profile-latency --timer-only");
     program_refuses(*state, ERROR_USAGE, "exclude each other",
-                    PROFILED "--profile --profile-apart --profile-graphs");
+                    PROFILED "--profile --profile-isolate --profile-graphs");
     program_refuses(*state, ERROR_USAGE, "exclude each other",
                     PROFILED "--profile --profile-latency --profile-graphs");
     program_refuses(*state, ERROR_USAGE, "has 2 segments, but a comparison of sizes",

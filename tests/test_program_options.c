@@ -171,7 +171,7 @@ static void test_infer_modes(void **state) {
     (void)state;
     const struct {
         const char *line;
-        const char *asker;
+        const char *selector;
     } modes[] = {{"--batch-sizes=1,8 --seq-lens=128,256 --json=x --compare", NULL},
                  {"--prompt=- --tokens=5 --temperature=0 --no-cache --stop=x", "prompt"},
                  {"--eval=x --batch=4 --seq=7", "eval"},
@@ -184,11 +184,11 @@ static void test_infer_modes(void **state) {
         InferOptions o;
         bool done;
         assert_null(read_infer(modes[i].line, &o, &set, &done));
-        const char *asker = task_asker(&set);
-        if (modes[i].asker)
-            assert_string_equal(asker, modes[i].asker);
+        const char *selector = task_selector(&set);
+        if (modes[i].selector)
+            assert_string_equal(selector, modes[i].selector);
         else
-            assert_null(asker);
+            assert_null(selector);
         options_close(&set);
     }
 }

@@ -178,7 +178,7 @@ static Status check_file(const Trace *t) {
     return OK;
 }
 
-static Status check_together(Trace *t, const char *amiss) {
+static Status check_together(Trace *t, const char *mismatch) {
     EXPECT(t->other_count == RANKS - 1);
     for (int rank = 1; rank < RANKS; rank++) {
         const TraceRun *run = &t->others[rank - 1]->run;
@@ -195,9 +195,9 @@ static Status check_together(Trace *t, const char *amiss) {
         if (strcmp(t->findings[i].name, "the ranks ran the same collectives") == 0) same = &t->findings[i];
         if (strcmp(t->findings[i].name, "records = launches") == 0) records = &t->findings[i];
     }
-    EXPECT(same && same->passed == !amiss && (!amiss || strstr(same->detail, amiss)));
+    EXPECT(same && same->passed == !mismatch && (!mismatch || strstr(same->detail, mismatch)));
     EXPECT(records && records->passed && strstr(records->detail, "6 records"));
-    if (amiss) return OK;
+    if (mismatch) return OK;
     Collectives all = collectives_of(t);
     EXPECT(all.count == 1 && all.list[0].first == 0 && all.list[0].last == RANKS - 1);
     collectives_free(&all);

@@ -39,7 +39,7 @@ static const char help[] =
     "\n"
     "  diff     compares two profiles, or several runs per side, operation by\n"
     "           operation: added, removed, slower, faster, or the same within noise,\n"
-    "           which is less than 1%, or than the spread between the runs explains.\n"
+    "           which is below 1%, or within the spread between the runs.\n"
     "           Times are judged only with two or more runs per side; five detect a\n"
     "           change of a few percent. LIMIT is \"step>+3%\", \"memory>+1%\" or\n"
     "           \"launches>+0%\", or names a call, with or without its pass: \"attention\n"

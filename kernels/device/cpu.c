@@ -161,7 +161,7 @@ bool cpu_has_room(size_t bytes) {
     return true;
 }
 
-static Status see_to_room(void) {
+static Status check_memory(void) {
     if (cpu_has_room(OPENBLAS_BUFFER)) return OK;
     return fail(ERROR_MEMORY, "no memory for OpenBLAS: it takes 128 MiB for each thread, and 128 more");
 }
@@ -171,11 +171,11 @@ static Status see_to_room(void) {
 static Status start_openblas(int threads) {
     float one = 0;
     for (int t = openblas_get_num_threads(); t < threads; t++) {
-        TRY(see_to_room());
+        TRY(check_memory());
         openblas_set_num_threads(t + 1);
     }
     openblas_set_num_threads(threads);
-    TRY(see_to_room());
+    TRY(check_memory());
     cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, 1, 1, 1, &one, 1, 0, &one, 1);
     return OK;
 }

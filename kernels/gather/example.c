@@ -2,12 +2,12 @@
 #include "kernels/example.h"
 #include "kernels/gather/gather.h"
 
-enum { APART = 7 }; // about as many rows as a masked-token loss reads
+enum { STRIDE = 7 }; // about as many rows as a masked-token loss reads
 
 static Status run(Ctx *ctx, ExampleCall *e) {
-    const int64_t rows = e->batch * e->seq, count = (rows + APART - 1) / APART;
+    const int64_t rows = e->batch * e->seq, count = (rows + STRIDE - 1) / STRIDE;
     OWNED int32_t *chosen = memory_array((size_t)count, sizeof *chosen);
-    for (int64_t i = 0; i < count; i++) chosen[i] = (int32_t)(i * APART);
+    for (int64_t i = 0; i < count; i++) chosen[i] = (int32_t)(i * STRIDE);
     GatherForward f = {0};
     TRY(example_normals(ctx, e, "x", ctx->dtype, shape2(rows, e->width), 1, &f.x));
     TRY(example_values(ctx, e, "rows", I32, shape1(count), chosen, &f.rows));

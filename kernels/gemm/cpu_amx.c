@@ -182,7 +182,7 @@ static void finish_next_row(Beside *b) {
     b->row++;
 }
 
-static __attribute__((noinline)) void work_beside(Beside *b) {
+static __attribute__((noinline)) void vector_work(Beside *b) {
     if (b->row < b->rows) finish_next_row(b);
     for (b->credit += b->rate; b->credit >= WHOLE && b->packer.next < b->slices; b->credit -= WHOLE)
         pack_slice(&b->packer);
@@ -206,7 +206,7 @@ static inline void multiply_tiles(Beside *beside) {
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
-    work_beside(beside);
+    vector_work(beside);
 }
 
 /* sums (BLOCK, BLOCK) = a block of A times a block of B. A tile multiplication sums its 32 products before it

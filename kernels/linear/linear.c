@@ -452,7 +452,7 @@ Status linear_backward(Ctx *ctx, const LinearBackward *given) {
     LinearBackward l = as_it_is(ctx, given);
     if (!ctx->checked) TRY(check_backward(ctx, &l));
     if (tensor_rows(l.dy) == 0) return OK;
-    if (l.lasts && ctx->puts_off && ctx->puts_off(ctx, &l)) l.dweight = l.dbias = (Tensor){0};
+    if (l.lasts && ctx->defers && ctx->defers(ctx, &l)) l.dweight = l.dbias = (Tensor){0};
     return compute_backward(ctx, &l);
 }
 

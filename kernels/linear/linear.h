@@ -34,7 +34,7 @@
  * The backward pass of the input layer then gets dy_is_dpre. If that layer is gated, dx is its dgate and dup,
  * twice as wide as x. Without `accumulate`, a dx as wide as x may share memory with x: every form reads x for
  * dweight before it writes dx. Weight gradients may have a pass of their own: without dweight only dx is
- * computed, without dx only dweight and dbias. If a contract `lasts`, ctx->puts_off may defer them.
+ * computed, without dx only dweight and dbias. If a contract `lasts`, ctx->defers may defer them.
  *
  * With `fp8`, and under --fused=fp8, products read x, weight and dpre rounded to e4m3 (kernels/cast/cast.h)
  * in the forward pass and in both gradients; dbias sums the unrounded dpre. Where the GPU multiplies e4m3, a

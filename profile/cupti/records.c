@@ -192,7 +192,7 @@ static int by_stream_and_begin(const void *a, const void *b) {
 /* With programmatic dependent launch a kernel may start while the previous one on its stream still runs, and
  * mostly waits for it. Its time is counted from the end of the previous kernel, or the wait would count
  * twice. */
-static void take_turns(Opened *c) {
+static void serialize(Opened *c) {
     Turn *turns = memory_array((size_t)c->count + 1, sizeof *turns);
     int64_t count = 0;
     for (int64_t i = 0; i < c->count; i++) {
@@ -217,5 +217,5 @@ void cupti_read(Opened *c, const Buffer *buffers, int count) {
             add_record(c, record);
     }
     join(c);
-    take_turns(c);
+    serialize(c);
 }

@@ -33,11 +33,11 @@ typedef struct {
     Bytes line;         // the message being read
     int64_t *contents;  // (turns) start of each message's content in the window
     int64_t turns, room;
-    bool begun;        // the window contains a conversation
-    bool ended;        // the last answer's end token is in the window
-    char *system;      // the system message, or ""
-    ChatMessage *said; // (said_count) all messages and answers, for /save
-    int64_t said_count, said_room;
+    bool begun;            // the window contains a conversation
+    bool ended;            // the last answer's end token is in the window
+    char *system;          // the system message, or ""
+    ChatMessage *messages; // (message_count) all messages and answers, for /save
+    int64_t message_count, message_room;
     int64_t tokens;
     double seconds; // time of all answers
 } Talk;
@@ -102,13 +102,13 @@ static Status take_message(Talk *t, TokenList *ids, bool *taken) {
 }
 
 static void remember(Talk *t, ChatRole role, const void *text, int64_t length) {
-    t->said = memory_grow(t->said, &t->said_room, t->said_count + 1, sizeof *t->said);
-    t->said[t->said_count++] = (ChatMessage){role, memory_text_slice(text, (size_t)length), length};
+    t->messages = memory_grow(t->messages, &t->message_room, t->message_count + 1, sizeof *t->messages);
+    t->messages[t->message_count++] = (ChatMessage){role, memory_text_slice(text, (size_t)length), length};
 }
 
 static void forget_all(Talk *t) {
-    for (int64_t i = 0; i < t->said_count; i++) memory_free((char *)t->said[i].text);
-    t->said_count = t->turns = 0;
+    for (int64_t i = 0; i < t->message_count; i++) memory_free((char *)t->messages[i].text);
+    t->message_count = t->turns = 0;
     t->begun = false;
 }
 
@@ -207,8 +207,8 @@ static Status save(Talk *t, const char *rest) {
     json_write_open(&w, '{');
     json_member_open(&w, "messages", '[');
     if (*t->system) write_message(&w, ROLE_SYSTEM, t->system, (int64_t)strlen(t->system));
-    for (int64_t i = 0; i < t->said_count; i++)
-        write_message(&w, t->said[i].role, t->said[i].text, t->said[i].length);
+    for (int64_t i = 0; i < t->message_count; i++)
+        write_message(&w, t->messages[i].role, t->messages[i].text, t->messages[i].length);
     json_write_close(&w, ']');
     json_write_close(&w, '}');
     Status status = *rest ? json_writer_save(&w, rest) : fail(ERROR_USAGE, "/save needs the name of a file");
@@ -222,24 +222,24 @@ static Status save(Talk *t, const char *rest) {
 }
 
 /* Executes a line that is a command: its word, optionally followed by a space and an argument. */
-static Status obey(Talk *t, bool *obeyed) {
+static Status execute_command(Talk *t, bool *executed) {
     static const struct {
         const char *name;
-        Status (*obey)(Talk *talk, const char *rest);
+        Status (*execute_command)(Talk *talk, const char *rest);
         bool takes; // takes an argument
     } commands[] = {{"/help", show_help, false},
                     {"/clear", clear, false},
                     {"/system", set_system, true},
                     {"/save", save, true}};
     OWNED char *line = memory_text_slice((const char *)t->line.bytes, (size_t)t->line.count);
-    *obeyed = false;
-    for (size_t i = 0; !*obeyed && i < sizeof commands / sizeof *commands; i++) {
+    *executed = false;
+    for (size_t i = 0; !*executed && i < sizeof commands / sizeof *commands; i++) {
         size_t length = strlen(commands[i].name);
         if (strncmp(line, commands[i].name, length) != 0) continue;
         bool more = line[length] == ' ' && commands[i].takes;
         if (line[length] && !more) continue;
-        *obeyed = true;
-        TRY(commands[i].obey(t, line + length + more));
+        *executed = true;
+        TRY(commands[i].execute_command(t, line + length + more));
     }
     return OK;
 }
@@ -286,11 +286,11 @@ static void greet(const Talk *t) {
 }
 
 static Status converse(Talk *t) {
-    bool obeyed;
+    bool executed;
     if (t->asks && !t->options->quiet) greet(t);
     while (read_message(t)) {
-        TRY(obey(t, &obeyed));
-        if (t->line.count && !obeyed) TRY(answer(t));
+        TRY(execute_command(t, &executed));
+        if (t->line.count && !executed) TRY(answer(t));
     }
     if (t->asks) fprintf(stderr, "\n");
     if (!t->options->quiet && t->tokens)
@@ -329,7 +329,7 @@ Status chat_converse(Session *session, const InferOptions *options, const Option
     if (t.inference.ctx.device) inference_close(&t.inference);
     chat_close(&t.chat);
     forget_all(&t);
-    memory_free(t.said);
+    memory_free(t.messages);
     memory_free(t.system);
     memory_free(t.line.bytes);
     memory_free(t.contents);

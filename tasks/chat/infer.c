@@ -6,7 +6,7 @@
 
 static const Option rows[] = {
     HEADING("Conversation, with a chat model"),
-    {FLAG("chat", chat), .doc = "answer message by message; from a pipe, each line is a message"},
+    {FLAG("chat", chat), .doc = "hold a conversation; from a pipe, each line is a message"},
     {TEXT("system", "TEXT", system), .doc = "system message", .default_text = "the template's"},
     {TEXT("template", "NAME", template), .doc = "chatml, llama3, zephyr or mistral",
      .default_text = "the model's"},

@@ -40,7 +40,7 @@ typedef struct {
     int64_t count, room;
     int64_t longest; // tokens of the longest prompt
     Answers *answers;
-    bool said; // the warning about an unknown key was printed
+    bool warned; // the warning about an unknown key was printed
     Ctx ctx;
     Transformer model;
     BatchGenerator generator;
@@ -61,11 +61,11 @@ static Status read_text(Job *job, const json_t *object) {
 }
 
 /* Warns, once, about a key that is not supported. */
-static void say_unknown(Job *job, const json_t *object) {
+static void warn_unknown(Job *job, const json_t *object) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)object, key, value) {
-        if (job->said || strcmp(key, "prompt") == 0 || strcmp(key, "messages") == 0) continue;
+        if (job->warned || strcmp(key, "prompt") == 0 || strcmp(key, "messages") == 0) continue;
         char name[64];
         snprintf(name, sizeof name, "%s", key);
         utf8_tame(name, (int64_t)strlen(name), false);
@@ -73,14 +73,14 @@ static void say_unknown(Job *job, const json_t *object) {
             stderr,
             "(\"prompt\" and \"messages\" are read from a line; other keys, such as \"%s\", are ignored)\n",
             name);
-        job->said = true;
+        job->warned = true;
     }
 }
 
 static Status read_prompt(void *context, const json_t *object) {
     Job *job = context;
     int64_t first = job->tokens.count, most = job->session->config.context;
-    say_unknown(job, object);
+    warn_unknown(job, object);
     TRY(json_object_get(object, "messages") ? read_messages(job, object) : read_text(job, object));
     int64_t length = job->tokens.count - first;
     if (length >= most)

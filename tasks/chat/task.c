@@ -141,11 +141,11 @@ static Status check_prompts(const InferOptions *o, const OptionSet *set) {
 }
 
 static const Command commands[] = {
-    {.asker = "chat",
+    {.selector = "chat",
      .reads = TEXT_SAMPLING " tokens context system template",
      .check = check_conversation,
      .run = chat_converse},
-    {.asker = "prompts",
+    {.selector = "prompts",
      .reads = TEXT_SAMPLING " tokens template batch output",
      .check = check_prompts,
      .run = chat_answer_prompts},

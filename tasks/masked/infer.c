@@ -22,17 +22,17 @@ Status embed_check(const InferOptions *o, const OptionSet *set) {
     return fail(ERROR_USAGE, "--embed needs a file to write the embeddings to: --output=FILE");
 }
 
-Status masked_needs_head(const Session *session, const InferOptions *o, const char *asker) {
+Status masked_needs_head(const Session *session, const InferOptions *o, const char *selector) {
     if (session->config.head_transform) return OK;
     return fail(ERROR_USAGE,
                 "--%s needs a head for masked tokens, and the model in %s has none: --embed needs none, "
                 "training with --new-head adds one",
-                asker, o->model);
+                selector, o->model);
 }
 
-Status masked_needs_tokenizer(const Session *session, const char *asker) {
+Status masked_needs_tokenizer(const Session *session, const char *selector) {
     const Tokenizer *t = session->tokenizer;
     if (t && tokenizer_special(t, TOKEN_BEGIN) >= 0 && tokenizer_special(t, TOKEN_END) >= 0) return OK;
     return fail(ERROR_USAGE, "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER",
-                asker);
+                selector);
 }

@@ -16,10 +16,10 @@ typedef struct {
 extern const OptionTable masked_infer;
 
 /* ERROR_USAGE if the tokenizer lacks [CLS] and [SEP]. */
-CHECKED Status masked_needs_tokenizer(const Session *session, const char *asker);
+CHECKED Status masked_needs_tokenizer(const Session *session, const char *selector);
 
 /* ERROR_USAGE if the model has no head for masked tokens. */
-CHECKED Status masked_needs_head(const Session *session, const InferOptions *options, const char *asker);
+CHECKED Status masked_needs_head(const Session *session, const InferOptions *options, const char *selector);
 
 /* ERROR_USAGE without --output. */
 CHECKED Status embed_check(const InferOptions *options, const OptionSet *set);

@@ -44,9 +44,9 @@ static Status logits(Session *session, const InferOptions *o, const OptionSet *s
 }
 
 static const Command commands[] = {
-    {.asker = "fill", .reads = "", .run = fill_text},
-    {.asker = "embed", .reads = "output pooling batch seq", .check = embed_check, .run = embed_text},
-    {.asker = "logits", .reads = "ids", .check = logits_check, .run = logits},
+    {.selector = "fill", .reads = "", .run = fill_text},
+    {.selector = "embed", .reads = "output pooling batch seq", .check = embed_check, .run = embed_text},
+    {.selector = "logits", .reads = "ids", .check = logits_check, .run = logits},
     {0},
 };
 

@@ -80,7 +80,7 @@ static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Fee
 }
 
 static const Command commands[] = {
-    {.asker = "translate",
+    {.selector = "translate",
      .reads = "tokens no-cache reference beam length-penalty min-tokens decoding profile-tokens profile "
               "batch output",
      .check = translate_check,

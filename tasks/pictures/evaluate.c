@@ -29,7 +29,7 @@ typedef struct {
 } Job;
 
 /* Reports the names that differ, if the model has any. */
-static void tell_names(const Job *job) {
+static void report_names(const Job *job) {
     char text[LABEL_TEXT];
     for (int64_t i = 0; i < images_classes(job->source) && job->names->count; i++) {
         const char *name = images_class_name(job->source, i), *own = labels_name(job->names, i, text);
@@ -57,7 +57,7 @@ static Status match_classes(Job *job) {
         return fail(ERROR_USAGE, "--eval: %" PRId64 " classes, but the model has %" PRId64, count,
                     job->classes);
     for (int64_t i = 0; i < count; i++) job->labels[i] = (int32_t)i;
-    if (!job->options->quiet) tell_names(job);
+    if (!job->options->quiet) report_names(job);
     return OK;
 }
 

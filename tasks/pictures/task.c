@@ -104,7 +104,7 @@ static Status fit_head(const ImageSource *train, bool vocab_given, Session *sess
 }
 
 /* A model's head keeps its class names: training data is matched by number. */
-static void tell_names(const ImageSource *train, const Labels *labels) {
+static void report_names(const ImageSource *train, const Labels *labels) {
     char text[LABEL_TEXT];
     for (int64_t i = 0; i < images_classes(train); i++) {
         const char *name = images_class_name(train, i), *own = labels_name(labels, i, text);
@@ -138,7 +138,7 @@ static Status begin(TrainOptions *o, const OptionSet *set, Session *session, Fee
                     "--data has %" PRId64 " classes, but the model has only %" PRId64
                     "; --new-head adds a head for them",
                     classes, c->vocab);
-    if (!o->quiet) tell_names(train, &session->labels);
+    if (!o->quiet) report_names(train, &session->labels);
     const Source *val = feed->val_source;
     int64_t held_out = images_count(val ? val->images : train) / (val ? 1 : 10);
     if (!options_given(set, "val-steps") && held_out) o->val_steps = (held_out + o->batch - 1) / o->batch;
@@ -202,9 +202,14 @@ static char *skipped(const void *source, int64_t index) {
 }
 
 static const Command commands[] = {
-    {.asker = "classify", .reads = "attention-map skip-broken workers json batch", .run = classify_pictures},
-    {.asker = "eval", .reads = "skip-broken workers json batch", .run = evaluate_pictures},
-    {.asker = "embed", .reads = "output pooling workers batch", .check = embed_check, .run = embed_pictures},
+    {.selector = "classify",
+     .reads = "attention-map skip-broken workers json batch",
+     .run = classify_pictures},
+    {.selector = "eval", .reads = "skip-broken workers json batch", .run = evaluate_pictures},
+    {.selector = "embed",
+     .reads = "output pooling workers batch",
+     .check = embed_check,
+     .run = embed_pictures},
     {0},
 };
 

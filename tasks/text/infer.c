@@ -57,12 +57,12 @@ Status text_check_sampling(const OptionSet *set) {
 }
 
 Status text_check_model(const Session *session, const InferOptions *o, const OptionSet *set,
-                        const char *asker) {
+                        const char *selector) {
     const TextInfer *own = options_values(set, &text_infer);
     int64_t context = session->config.context;
     if (!session->tokenizer)
         return fail(ERROR_USAGE, "--%s needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
-                    asker, o->model);
+                    selector, o->model);
     if (own->context <= context) return OK;
     return fail(ERROR_USAGE, "--context=%" PRId64 " is more than the model's %" PRId64, own->context,
                 context);

@@ -29,9 +29,9 @@ extern const OptionTable text_infer;
 CHECKED Status text_check_sampling(const OptionSet *set);
 
 /* ERROR_USAGE for a model without a tokenizer, or with a shorter context than --context: it cannot write
- * texts, which `asker` requires. */
+ * texts, which `selector` requires. */
 CHECKED Status text_check_model(const Session *session, const InferOptions *options, const OptionSet *set,
-                                const char *asker);
+                                const char *selector);
 
 SamplerOptions text_sampler(const InferOptions *options, const OptionSet *set);
 

@@ -21,12 +21,12 @@ static Status check_generation(const InferOptions *o, const OptionSet *set) {
 }
 
 static const Command commands[] = {
-    {.asker = "prompt",
+    {.selector = "prompt",
      .reads = TEXT_SAMPLING " tokens n context stop no-cache compare profile",
      .check = check_generation,
      .run = generate_text},
-    {.asker = "eval", .reads = "field json batch seq", .run = evaluate_text},
-    {.asker = "logits", .reads = "ids", .check = logits_check, .run = logits_text},
+    {.selector = "eval", .reads = "field json batch seq", .run = evaluate_text},
+    {.selector = "logits", .reads = "ids", .check = logits_check, .run = logits_text},
     {0},
 };
 

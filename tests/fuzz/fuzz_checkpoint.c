@@ -48,7 +48,7 @@ static void expect_newest(const char *run, const char *folder) {
     PathList passed = {0};
     char *latest, *whole;
     must(!checkpoint_latest(run, &latest) && latest && strcmp(latest, folder) == 0);
-    must(!checkpoint_latest_whole(run, &whole, &passed) && whole && strcmp(whole, folder) == 0 &&
+    must(!checkpoint_latest_intact(run, &whole, &passed) && whole && strcmp(whole, folder) == 0 &&
          !passed.count);
     memory_free(latest);
     memory_free(whole);
@@ -102,7 +102,7 @@ static void read_checkpoint(const uint8_t *data, size_t size) {
     char *folder;
     PathList passed = {0};
     scratch_unpack(data, size);
-    Status status = checkpoint_latest_whole(SCRATCH, &folder, &passed);
+    Status status = checkpoint_latest_intact(SCRATCH, &folder, &passed);
     status_free(status);
     path_list_free(&passed);
     load(folder ? folder : SCRATCH "/step-00000001");

@@ -40,7 +40,7 @@ struct OnednnKernel {
 
 /* oneDNN may throw an uncaught exception or write through NULL when an allocation fails. So memory is
  * checked first. */
-static Status see_to_room(void) {
+static Status check_memory(void) {
     if (cpu_has_room(ROOM)) return OK;
     return fail(ERROR_MEMORY, "no memory for oneDNN: it takes up to %d MiB for a product's code", ROOM >> 20);
 }
@@ -219,7 +219,7 @@ static dnnl_status_t make_kernel(const OnednnProduct *p, Matrix *matrices, Onedn
 Status onednn_kernel(const Onednn *o, const OnednnProduct *p, OnednnKernel **out) {
     Matrix matrices[OPERANDS] = {0};
     *out = NULL;
-    TRY(see_to_room());
+    TRY(check_memory());
     OnednnKernel *kernel = memory_allocate(sizeof *kernel);
     kernel->onednn = o;
     dnnl_status_t status = make_kernel(p, matrices, kernel);
@@ -252,7 +252,7 @@ static dnnl_status_t execute(const OnednnKernel *kernel, const OnednnOperands *o
  * allocation fails, oneDNN reports "unimplemented", although it created the kernel. */
 Status onednn_run(OnednnKernel *kernel, const OnednnOperands *operands) {
     const char *library = kernel->onednn->name;
-    if (!kernel->has_run) TRY(see_to_room());
+    if (!kernel->has_run) TRY(check_memory());
     dnnl_status_t status = execute(kernel, operands);
     if (is_shortage(status) || (status == dnnl_unimplemented && !kernel->has_run))
         return fail(ERROR_MEMORY, "%s has no memory for its product %s", library, kernel->name);
@@ -284,7 +284,7 @@ Status onednn_open(Onednn **out) {
     if (setting && *setting)
         return fail(ERROR_USAGE,
                     "FUSEBOX_ONEDNN=%s: it can be none; LD_LIBRARY_PATH leads to another libdnnl", setting);
-    TRY(see_to_room());
+    TRY(check_memory());
     Onednn *o = memory_allocate(sizeof *o);
     const dnnl_version_t *version = dnnl_version();
     snprintf(o->name, sizeof o->name, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);

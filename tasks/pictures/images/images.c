@@ -77,7 +77,7 @@ Status images_open(const char *path, ImagePart part, const char *cache, ImageSou
     if (status)
         images_close(s);
     else
-        labels_tell_apart(s->class_names, s->classes);
+        labels_make_unique(s->class_names, s->classes);
     *source = status ? NULL : s;
     return status;
 }

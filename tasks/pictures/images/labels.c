@@ -18,7 +18,7 @@ typedef struct {
 } Taken;
 
 /* `name`, or `name (2)`, `name (3)`, ... if it is in use. Frees `name`. */
-static char *untaken(char *name, Taken **taken) {
+static char *unique_name(char *name, Taken **taken) {
     if (shgeti(*taken, name) < 0) return name;
     size_t room = strlen(name) + LABEL_TEXT;
     char *numbered = memory_allocate(room);
@@ -28,12 +28,12 @@ static char *untaken(char *name, Taken **taken) {
     return numbered;
 }
 
-void labels_tell_apart(char **names, int64_t count) {
+void labels_make_unique(char **names, int64_t count) {
     Taken *taken = NULL;
     sh_new_strdup(taken);
     for (int64_t i = 0; i < count; i++) {
         utf8_tame(names[i], (int64_t)strlen(names[i]), false);
-        names[i] = untaken(names[i], &taken);
+        names[i] = unique_name(names[i], &taken);
         shput(taken, names[i], 2);
     }
     shfree(taken);
@@ -52,7 +52,7 @@ static Status read_names(const json_t *object, const char *path, Labels *labels)
                         count, key);
         labels->names[i] = memory_text(name);
     }
-    labels_tell_apart(labels->names, count);
+    labels_make_unique(labels->names, count);
     return OK;
 }
 

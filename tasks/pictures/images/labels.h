@@ -12,7 +12,7 @@ typedef struct {
 
 /* Makes untrusted names safe and unique: control characters become '?', and the second of equal names becomes
  * "name (2)". May replace names[i]. */
-void labels_tell_apart(char **names, int64_t count);
+void labels_make_unique(char **names, int64_t count);
 
 /* Reads the names, made unique; none if the file has none. ERROR_FORMAT names what is malformed. */
 CHECKED Status labels_read(const char *folder, Labels *labels);
