@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 void print_wrapped(const char *heading, int indent, const char *text, int width, int lines, FILE *file) {
     const size_t room = (size_t)(width - indent);
@@ -18,6 +19,13 @@ void print_wrapped(const char *heading, int indent, const char *text, int width,
     }
 }
 
+int report_width(FILE *file) {
+    enum { LEAST = 60 };
+    struct winsize size;
+    if (ioctl(fileno(file), TIOCGWINSZ, &size) != 0 || !size.ws_col) return REPORT_WIDTH;
+    return size.ws_col < LEAST ? LEAST : size.ws_col < REPORT_WIDTH ? size.ws_col : REPORT_WIDTH;
+}
+
 void print_report(const char *heading, int indent, FILE *file, const char *format, ...) {
     va_list arguments, again;
     va_start(arguments, format);
@@ -27,5 +35,5 @@ void print_report(const char *heading, int indent, FILE *file, const char *forma
     vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
     va_end(arguments);
-    print_wrapped(heading, indent, text, REPORT_WIDTH, INT_MAX, file);
+    print_wrapped(heading, indent, text, report_width(file), INT_MAX, file);
 }

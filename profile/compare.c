@@ -58,29 +58,47 @@ static RateUnit rate_unit(const Figures *f) {
     return tera ? (RateUnit){'T', 1e-3} : (RateUnit){'G', 1};
 }
 
+/* Narrow terminals lack columns that matter least. */
+static bool is_narrow(FILE *file) {
+    return report_width(file) < REPORT_WIDTH;
+}
+
+/* A primitive's long name takes the place of its pass, which is the operation's. */
+static void print_timed(const char *name, const OperationRow *r, bool primitive, double ns, double share,
+                        double launches, FILE *file) {
+    if (is_narrow(file) && primitive)
+        fprintf(file, "%-30s", name);
+    else
+        fprintf(file, "%-*s %-8s", is_narrow(file) ? 21 : 30, name, pass_name(r->pass));
+    fprintf(file, " %-5s %10.3f %6.1f", form_name(r->form), 1e-6 * ns, 100 * share);
+    if (!is_narrow(file)) fprintf(file, " %9.0f", launches);
+}
+
 void timed_operations_print(const TimedOperations *timed, FILE *file) {
     const Figures *f = &timed->figures;
     const Peaks *peaks = &timed->trace->run.measured;
     const RateUnit unit = rate_unit(f);
     double total = pass_ms(f, PASS_COUNT);
-    fprintf(file, "%-30s %-8s %-5s %10s %6s %9s  %cFLOP/s    %cB/s %8s\n", "operation", "pass", "form", "ms",
-            "%", "launches", unit.letter, unit.letter, "of limit");
+    fprintf(file, "%-*s %-8s %-5s %10s %6s%s  %cFLOP/s    %cB/s %8s\n", is_narrow(file) ? 21 : 30,
+            "operation", "pass", "form", "ms", "%", is_narrow(file) ? "" : "  launches", unit.letter,
+            unit.letter, "of limit");
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
-        fprintf(file, "%-30s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->call,
-                pass_name(r->pass), form_name(r->form), 1e-6 * r->median, 1e-4 * ratio(r->median, total),
-                r->launches, unit.per_ns * ratio(r->work.flops, r->median),
+        print_timed(r->call, r, false, r->median, 1e-6 * ratio(r->median, total), r->launches, file);
+        fprintf(file, " %8.2f %7.3f %6.1f%%%c\n", unit.per_ns * ratio(r->work.flops, r->median),
                 unit.per_ns * ratio(r->work.bytes, r->median),
                 100 * limit_share(peaks, r->work, r->calls, r->median), limit_letter(r));
         for (int64_t k = 0; k < r->inside_count; k++) {
             const InsideRow *inside = &r->inside[k];
-            if (inside->primitive)
-                fprintf(file, "  %-28s %-8s %-5s %10.3f %6.1f %9.0f\n", inside->name, pass_name(r->pass),
-                        form_name(r->form), 1e-6 * inside->median, 1e-4 * ratio(inside->median, total),
-                        inside->launches);
+            char name[64];
+            if (!inside->primitive) continue;
+            snprintf(name, sizeof name, "  %s", inside->name);
+            print_timed(name, r, true, inside->median, 1e-6 * ratio(inside->median, total), inside->launches,
+                        file);
+            fputc('\n', file);
         }
     }
-    fprintf(file, "%-45s %10.3f\n", "sum of operations", total);
+    fprintf(file, "%-*s %10.3f\n", is_narrow(file) ? 36 : 45, "sum of operations", total);
     print_report("", 0, file, "limits measured here: %s", limits_text(peaks).text);
 }
 
@@ -126,14 +144,15 @@ static const Difference *difference_of(const PathTimes *path, const OperationRow
 /* Prints the cells of a path. Without a row there is only the time, if known; without limits there is no
  * share. */
 static void print_path(const Peaks *peaks, double ms, const OperationRow *r, FILE *file) {
+    const bool narrow = is_narrow(file);
     if (isfinite(ms))
-        fprintf(file, "  %9.3f", ms);
+        fprintf(file, "%*.3f", narrow ? 10 : 11, ms);
     else
-        fprintf(file, "  %9s", "");
-    if (r)
+        fprintf(file, "%*s", narrow ? 10 : 11, "");
+    if (r && !narrow)
         fprintf(file, " %5.0f", r->launches);
     else
-        fprintf(file, " %5s", "");
+        fprintf(file, "%*s", narrow ? 0 : 6, "");
     if (!peaks_known(peaks)) return;
     if (r)
         fprintf(file, " %5.1f%%", 100 * limit_share(peaks, r->work, r->calls, r->median));
@@ -150,8 +169,10 @@ static double row_ms(const OperationRow *r) {
 static void print_row(const Comparison *c, int path, const OperationRow *before, const OperationRow *after,
                       FILE *file) {
     const Difference *d = difference_of(&c->paths[path], after);
-    fprintf(file, "%-20s %-8s %12s %11s", after->call, before ? pass_name(after->pass) : after->operation,
-            in_words(CELL_FLOPS, after->work.flops).text, in_words(CELL_BYTES, after->work.bytes).text);
+    fprintf(file, "%-20s %-8s", after->call, before ? pass_name(after->pass) : after->operation);
+    if (!is_narrow(file))
+        fprintf(file, " %12s %11s", in_words(CELL_FLOPS, after->work.flops).text,
+                in_words(CELL_BYTES, after->work.bytes).text);
     print_path(&c->peaks, row_ms(before), before, file);
     print_path(&c->peaks, row_ms(after), after, file);
     if (before)
@@ -167,7 +188,7 @@ static void print_row(const Comparison *c, int path, const OperationRow *before,
 
 static void print_total(const Comparison *c, const char *name, double before, double after, double ratio,
                         FILE *file) {
-    fprintf(file, "%-54s", name);
+    fprintf(file, "%-*s", is_narrow(file) ? 29 : 54, name);
     print_path(&c->peaks, before, NULL, file);
     print_path(&c->peaks, after, NULL, file);
     if (isfinite(ratio))
@@ -178,13 +199,16 @@ static void print_total(const Comparison *c, const char *name, double before, do
 
 static void print_head(const Comparison *c, int path, FILE *file) {
     const char *share = peaks_known(&c->peaks) ? "  limit" : "";
+    const bool narrow = is_narrow(file);
+    const char *calls = narrow ? "" : " calls";
     const char *before = path_names[path - 1], *after = path_names[path];
     print_report("", 0, file, "%s and %s, %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s with %s", before,
                  after, c->model, c->batch, c->seq, c->dtype, c->device, c->library);
     fprintf(file, "medians of %" PRId64 " alternating rounds, from the same state on the same batches\n",
             c->rounds);
-    fprintf(file, "%-20s %-8s %12s %11s  %6s ms calls%s  %6s ms calls%s  %6s  differ\n", "operation", "pass",
-            "work", "least bytes", before, share, after, share, "ratio");
+    fprintf(file, "%-20s %-8s%s%*s ms%s%s%*s ms%s%s  %6s  differ\n", "operation", "pass",
+            narrow ? "" : "         work least bytes", narrow ? 7 : 8, before, calls, share, narrow ? 7 : 8,
+            after, calls, share, "ratio");
 }
 
 /* Whether a row of the path ran the naive form. */
@@ -246,7 +270,7 @@ static void print_pair(const Comparison *c, int path, FILE *file) {
     }
     snprintf(name, sizeof name, "%s alone (sum)", path_names[path]);
     if (alone_ms(c, path) > 0) print_total(c, name, NAN, alone_ms(c, path), NAN, file);
-    snprintf(name, sizeof name, "whole %s, timed with nothing else on", c->what);
+    snprintf(name, sizeof name, "whole %s%s", c->what, is_narrow(file) ? "" : ", timed with nothing else on");
     print_total(c, name, c->paths[path - 1].step.median, c->paths[path].step.median,
                 c->paths[path].pairs.median, file);
     print_pair_notes(c, path, file);
@@ -276,7 +300,7 @@ void compare_print(const Comparison *c, FILE *file) {
     }
     print_products(c, file);
     print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
-    if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
+    if (c->cores_waited > CORES_SHARED) print_report("", 0, file, "%s", cores_warning(c->cores_waited).text);
 }
 
 static void write_path(JsonWriter *w, const char *key, const OperationRow *r, const Peaks *peaks) {

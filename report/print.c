@@ -10,7 +10,7 @@ static void print_head(const char *label, const TraceRun *r, const char *source,
                  label ? ": " : "", r->model, r->batch, r->seq, r->dtype, r->device);
     print_report("", 0, file, "%s%s%s; %s%s%s", source, *r->source_note ? ": " : "", r->source_note, r->step,
                  *r->step ? ", " : "", r->window);
-    if (r->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(r->cores_waited).text);
+    if (r->cores_waited > CORES_SHARED) print_report("", 0, file, "%s", cores_warning(r->cores_waited).text);
 }
 
 void run_print_head(const char *label, const TraceRun *run, FILE *file) {

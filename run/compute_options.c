@@ -1,5 +1,6 @@
 #include "run/compute_options.h"
 
+#include "base/wrap.h"
 #include "model/architectures.h"
 #include "model/config.h"
 
@@ -86,16 +87,18 @@ Status options_exclude(const OptionSet *set, const char *one, const char *other)
 }
 
 Status compute_options_list_models(void) {
-    printf("%-18s %10s %7s %6s %6s %8s %8s  %s\n", "preset", "parameters", "layers", "width", "heads",
-           "context", "vocab", "family");
+    printf("%-16s %8s %6s %5s %5s %7s %6s  %s\n", "preset", "size", "layers", "width", "heads", "context",
+           "vocab", "family");
     for (int i = 0; config_preset_name(i); i++) {
         Config c;
         TRY(config_preset(config_preset_name(i), &c));
-        printf("%-18s %9.2fM %7" PRId64 " %6" PRId64 " %6" PRId64 " %8" PRId64 " %8" PRId64 "  %s\n", c.name,
+        printf("%-16s %7.2fM %6" PRId64 " %5" PRId64 " %5" PRId64 " %7" PRId64 " %6" PRId64 "  %s\n", c.name,
                1e-6 * (double)config_parameters(&c), c.layers, c.width, c.heads, c.context, c.vocab,
-               c.architecture->description);
+               strchr(c.architecture->description, ' ') + 1); // without its article
     }
-    printf("A preset is a shape: its weights are random until they are trained. Other models are folders: "
-           "--model=FOLDER\n");
+    print_report(
+        "", 0, stdout,
+        "A preset is a shape: its weights are random until they are trained. Other models are folders: "
+        "--model=FOLDER");
     return fflush(stdout) ? fail(ERROR_FILE, "cannot write to standard output") : OK;
 }

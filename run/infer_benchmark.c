@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "base/wrap.h"
 #include "base/random.h"
 
 #include <inttypes.h>
@@ -109,7 +110,7 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
     bool tera = false; // one unit per column
     for (int i = 0; i < report->count; i++)
         tera |= report->profiles[i].work.flops / seconds(&report->profiles[i]) >= 1e12;
-    fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread",
+    fprintf(file, "\n%6s %6s %-6s %10s %19s %10s %9s %6s\n", "batch", "seq", "form", "ms", "spread",
             report->unit, tera ? "TFLOP/s" : "GFLOP/s", "MFU");
     for (int i = 0; i < report->count; i++) {
         const BenchmarkResult *p = &report->profiles[i];
@@ -118,13 +119,14 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
             mfu_of(p->work.needed / seconds(p), report->peaks.dense, report->peaks.flops, p->cores_waited);
         char share[16] = "-";
         if (!isnan(mfu.share)) snprintf(share, sizeof share, "%.1f%%", 100 * mfu.share);
-        fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %6s\n", p->batch,
+        fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %9.3f-%9.3f %10.0f %9.3f %6s\n", p->batch,
                 p->seq, *p->label ? p->label : "-", p->ms.median, p->ms.least, p->ms.most,
                 tokens_per_second(p), rate * (tera ? 1e-12 : 1e-9), share);
         if (p->pairs.median > 0)
             fprintf(file, "%14s fused is %.2f times as fast (95%% interval %.2f to %.2f)\n", "",
                     p->pairs.median, p->pairs.low, p->pairs.high);
-        if (p->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(p->cores_waited).text);
+        if (p->cores_waited > CORES_SHARED)
+            print_report("", 0, file, "%s", cores_warning(p->cores_waited).text);
     }
 }
 

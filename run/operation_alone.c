@@ -20,7 +20,7 @@ static const Example *const examples[OP_COUNT] = {
 
 Status operation_alone_list(FILE *file) {
     for (int i = 0; i < OP_COUNT; i++)
-        fprintf(file, "%-12s %s\n", operation_name((Operation)i), examples[i]->what);
+        print_report(operation_name((Operation)i), 13, file, "%s", examples[i]->what);
     return OK;
 }
 
@@ -200,8 +200,17 @@ static FormTimes times_of(const Alone *a, int form) {
     return t;
 }
 
+/* Narrow terminals lack the rates. */
+static bool is_narrow(FILE *file) {
+    return report_width(file) < REPORT_WIDTH;
+}
+
+static int name_columns(FILE *file) {
+    return is_narrow(file) ? 25 : 34;
+}
+
 static void print_row(const char *name, double ms, const char *interval, double launches, FILE *file) {
-    fprintf(file, "%-34s %12.4f  %-22s %8.0f", name, ms, interval, launches);
+    fprintf(file, "%-*s %12.4f  %-22s %8.0f", name_columns(file), name, ms, interval, launches);
 }
 
 static void print_parts(const Alone *a, int form, FILE *file) {
@@ -228,8 +237,8 @@ static void print_form(const Alone *a, int form, const FormTimes *t, FILE *file)
                  : "");
     snprintf(interval, sizeof interval, "%.4f to %.4f", t->middle.low, t->middle.high);
     print_row(name, t->middle.median, interval, t->launches, file);
-    fprintf(file, " %10.1f %10.1f %7.1f%%\n", ratio(t->work.flops, ns), ratio(t->work.bytes, ns),
-            100 * limit_share(&a->peaks, t->work, t->calls, ns));
+    if (!is_narrow(file)) fprintf(file, " %10.1f %10.1f", ratio(t->work.flops, ns), ratio(t->work.bytes, ns));
+    fprintf(file, " %7.1f%%\n", 100 * limit_share(&a->peaks, t->work, t->calls, ns));
     print_parts(a, form, file);
 }
 
@@ -238,15 +247,15 @@ static void print(const Alone *a, const Session *s, FILE *file) {
     FormTimes times[FORM_COUNT] = {0};
     for (int form = a->first; form < FORM_COUNT; form++) times[form] = times_of(a, form);
     const FormTimes *naive = &times[FORM_NAIVE], *fused = &times[FORM_FUSED];
-    fprintf(file, "%s %s alone: %s\n", operation_name(a->operation), pass_name(a->pass),
-            examples[a->operation]->what);
+    print_report("", 0, file, "%s %s alone: %s", operation_name(a->operation), pass_name(a->pass),
+                 examples[a->operation]->what);
     print_report("", 0, file, "batch %" PRId64 ", seq %" PRId64 ", width %" PRId64 ", %s, on %s with %s",
                  e->batch, e->seq, e->width, session_dtype_name(s), s->device->name, s->device->library);
     print_report("", 0, file, "needs %.3f MFLOP and at least %.3f MB; limits measured here: %s",
                  1e-6 * fused->work.flops, 1e-6 * fused->work.bytes, limits_text(&a->peaks).text);
     fputc('\n', file);
-    fprintf(file, "%-34s %12s  %-22s %8s %10s %10s %8s\n", "", "median ms", "95% interval", "calls",
-            "GFLOP/s", "GB/s", "of limit");
+    fprintf(file, "%-*s %12s  %-22s %8s%s %8s\n", name_columns(file), "", "median ms", "95% interval",
+            "calls", is_narrow(file) ? "" : "    GFLOP/s       GB/s", "of limit");
     for (int form = a->first; form < FORM_COUNT; form++) print_form(a, form, &times[form], file);
     if (a->first == FORM_NAIVE) {
         const MedianInterval pairs = pairs_ratio(naive->ms, fused->ms, a->rounds);
@@ -260,7 +269,7 @@ static void print(const Alone *a, const Session *s, FILE *file) {
         "calls:", 7, file,
         "kernels and library calls. Primitives were timed in separate rounds. Tensors keep their addresses, "
         "so small ones are in a cache.");
-    if (a->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(a->cores_waited).text);
+    if (a->cores_waited > CORES_SHARED) print_report("", 0, file, "%s", cores_warning(a->cores_waited).text);
     for (int form = 0; form < FORM_COUNT; form++) memory_free(times[form].ms);
 }
 

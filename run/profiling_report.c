@@ -27,12 +27,14 @@ void trace_list_free(TraceList *list) {
 
 /* ---- reports ---- */
 
-static TableView view_of(const ProfilingOptions *options) {
+static TableView view_of(const ProfilingOptions *options, FILE *file) {
     return (TableView){.unit = options->unit,
                        .limit = options->limit,
                        .sort = options->sort,
                        .full_names = options->full_names,
-                       .width = options->full_names ? 0 : REPORT_WIDTH,
+                       .width = options->full_names ? 0
+                                : file              ? report_width(file)
+                                                    : REPORT_WIDTH,
                        .split = true};
 }
 
@@ -76,7 +78,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
                                    .questions = options->report == REPORT_QUESTIONS,
                                    .names = names_of(options),
                                    .torch = options->torch,
-                                   .view = view_of(options)};
+                                   .view = view_of(options, file)};
     Profile profile;
     if (!file && !*options->out) return OK;
     for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;

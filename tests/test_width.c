@@ -1,10 +1,15 @@
 /* Reports fit a terminal: every line of every report has at most REPORT_WIDTH columns. */
+#define _GNU_SOURCE // posix_openpt
 #include "base/memory.h"
 #include "base/wrap.h"
 #include "tests/support/program.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #define RUN     "train " TINY " --val-every=0 --sample-every=0 "
 #define MEASURE "infer --model=runs --device=cpu --peaks=0 --seq-lens=16 "
@@ -69,7 +74,24 @@ static void test_wrapped(void **state) {
     }
 }
 
+/* On a terminal of 80 columns a report has 80; in a file it has REPORT_WIDTH. */
+static void test_terminal(void **state) {
+    const struct winsize size = {.ws_row = 24, .ws_col = 80};
+    (void)state;
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    FILE *file = fopen(ptsname(terminal), "r+");
+    assert_true(file && ioctl(fileno(file), TIOCSWINSZ, &size) == 0);
+    assert_int_equal(report_width(file), 80);
+    fclose(file);
+    close(terminal);
+    assert_non_null(file = tmpfile());
+    assert_int_equal(report_width(file), REPORT_WIDTH);
+    fclose(file);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrapped), cmocka_unit_test(test_reports)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrapped), cmocka_unit_test(test_terminal),
+                                       cmocka_unit_test(test_reports)};
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -230,7 +230,7 @@ static Status trace(int argc, char **argv) {
 
 /* Prints a bundle in one of its forms. */
 static Status print(const char *verb, int argc, char **argv) {
-    static const TableView all = {.width = REPORT_WIDTH, .split = true};
+    const TableView all = {.width = report_width(stdout), .split = true};
     const bool tables = strcmp(verb, "tables") == 0,
                torch = tables && argc == 2 && strcmp(argv[1], "--torch-compat") == 0;
     Bundle bundle;
