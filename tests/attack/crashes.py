@@ -1,6 +1,6 @@
-"""crashes: runs that are killed at random instants and at each change of a file, and machines that lose
-power. What is left must hold the newest checkpoint that was published, whole; a run that goes on from it must end with
-the very bytes of one that was never interrupted, and leave nothing half-written behind."""
+"""crashes: runs that are killed at random instants and at each change of a file, and machines that lose power. The
+remaining files must contain the newest published checkpoint, complete. A run that resumes from it must end with the
+same bytes as an uninterrupted run, and leave no half-written files."""
 
 import hashlib
 import json
@@ -13,19 +13,19 @@ from power import LOG, Disk, read_records
 from rig import COMMON, FAMILIES, FILE, FORMAT, OK, Kind, flawed_steps, options, orderly, steps, tree
 
 STEPS = 4
-INSTANTS, LOSSES, DRAWS = 1000, 10000, 100  # kills at random, states after a loss of power, draws for one
+INSTANTS, LOSSES, DRAWS = 1000, 10000, 100  # random kills; states after a loss of power; draws per state
 FEW = "--val-every=0 --sample-every=0 --save-every=1"
 GOES_ON = f"train --resume --out=R --save-every=1 --keep=2 --steps={STEPS} --log=log.jsonl "
 
 
 class Run:
-    """A run into R that ends with step STEPS; `begin` is what R holds at first, with checkpoints up to `least`."""
+    """A run into R that ends with step STEPS. `begin` is R's initial content, with checkpoints up to `least`."""
 
     def __init__(self, rig, name, command, begin="", least=0, common=COMMON):
         self.rig, self.name, self.command, self.begin, self.least = rig, name, command, begin, least
-        self.common = common  # options of the run that goes on
-        self.disk = None  # of what it wrote, once recorded
-        self.calls = self.changes = 0  # system calls, and those that change files, once counted
+        self.common = common  # options of the run that resumes
+        self.disk = None  # the Disk with everything the run wrote, once recorded
+        self.calls = self.changes = 0  # numbers of system calls, and of calls that change files, once counted
         self.reference = steps(begin) if begin else {}
         begun = time.monotonic()
         folder = self.folder()
@@ -43,7 +43,7 @@ class Run:
         _, self.calls, self.changes = self.rig.must(self.command, self.folder(), "count 0").counts
 
     def call_at(self, part):
-        """The number of a system call, so far into the run."""
+        """The number of the system call at this part of the run."""
         return 1 + int(part * self.calls)
 
     def record_disk(self):
@@ -53,7 +53,8 @@ class Run:
         self.disk = Disk(folder, read_records(records), {f"R/{name}": data for name, data in planted.items()})
 
     def go_on(self, folder, promised):
-        """What is wrong with what a crash left there, where the checkpoint `promised` was sure to stay; 0: none."""
+        """The fault of what a crash left in `folder`, where the checkpoint `promised` had to stay; 0: no checkpoint had
+        to. None: no fault."""
         out = os.path.join(folder, "R")
         fault = flawed_steps(out, self.reference, promised) if promised else None
         if fault:
@@ -73,7 +74,7 @@ class Run:
 
 
 def first_step(folder):
-    """The first step of the run that went on; STEPS + 1 where none was left to do."""
+    """The first step of the resumed run; STEPS + 1 if no step remained."""
     with open(os.path.join(folder, "log.jsonl")) as file:
         events = [json.loads(line) for line in file]
     return min((event["step"] for event in events if event["event"] == "step"), default=STEPS + 1)
@@ -101,7 +102,7 @@ def kill_at_instant(case):
 
 
 def lose_power(case):
-    """In a state that has not been tried yet."""
+    """Kills the run in a state that has not been tried yet."""
     run, number = case
     draw = random.Random(f"{run.name} {number}")
     for _ in range(DRAWS):

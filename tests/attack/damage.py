@@ -1,5 +1,5 @@
-"""damage: flipped bits in saved files, untrusted folders, and headers of weights compared with the safetensors package;
-as the reference for all of these, runs that resume from each of their checkpoints to the same bits."""
+"""damage: flipped bits in saved files, untrusted folders, and headers of weights compared with the safetensors package.
+The reference for all of these is a run resumed from each of their checkpoints, which must give the same bits."""
 
 import json
 import os
@@ -15,10 +15,10 @@ FLIPS, FOLDERS, BATCHES, BATCH = 10000, 20000, 200, 5000
 STEPS = 5
 FEW = "--val-every=0 --sample-every=0"
 NONFINITE = 7
-MEMORY_MOST = 4 << 30  # bytes of addresses
+MEMORY_MOST = 4 << 30  # bytes of address space
 
 
-# ---- runs that go on ----
+# # ---- resumed runs ----
 
 VARIANTS = ("", "--accum=2 --dropout=0.1 --workers=0", "--recompute --workers=3 --optimizer-dtype=bf16")
 
@@ -54,7 +54,7 @@ def flip(rig, case, reference):
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 1 << draw.randrange(8)]))
-    if name == ".bin":  # text that is tokenized already: made anew
+    if name == ".bin":  # a tokenized text, which is made again
         shutil.rmtree(os.path.join(folder, "R/step-00000002"))
         ran = rig.run(f"train {options(rig)} {FEW} --steps=2 --out=R", folder)
         fault = orderly(ran, "train", (OK,))
@@ -66,14 +66,14 @@ def flip(rig, case, reference):
     return f"byte {at}: {fault}" if fault else None
 
 
-# ---- strangers' folders ----
+# # ---- untrusted folders ----
 
 VALUES = (0, -1, 1, 2, 3, 7, 1 << 20, 1 << 31, (1 << 63) - 1, 1 << 63, 1e308, -0.0, 0.5, "", "x", "x" * 5000,
           "../victim", "/dev/zero", "\x1b[31m\x9b", "gelu", None, True, False, [], {}, [0], ["a", "b"], {"a": {}})
 
 
 def mutate_value(draw, text):
-    """Another value, or none, somewhere in a JSON text."""
+    """Replaces or removes a value somewhere in a JSON text."""
     root = json.loads(text)
     places, waiting = [], [root]
     while waiting:
@@ -108,7 +108,7 @@ def mutate_bytes(draw, data):
 
 
 def mutate_file(draw, path):
-    """Another file, or something else, in its place."""
+    """Replaces a file by another one, or by something else."""
     with open(path, "rb") as file:
         data = file.read()
     how = draw.random()
@@ -146,7 +146,7 @@ def write_shards(folder):
 
 
 INFER = "infer --model=M --device=cpu --threads=1 --peaks=0 -q "
-FOREIGN = {  # command, and what it is given as M
+FOREIGN = {  # command, with M for the folder
     "gpt2": (INFER + "--prompt=one --tokens=2", "gpt2/step-00000002"),
     "shards": (INFER + "--prompt=one --tokens=2", "shards"),
     "llama": (INFER + "--prompt=one --tokens=2", "llama/step-00000002"),
@@ -184,7 +184,7 @@ def take_foreign(rig, case):
 
 
 def fingerprint(folder, without):
-    """All that is there, but below `without`."""
+    """All files of the folder, without those below `without`."""
     found = set()
     for place, folders, names in os.walk(folder):
         if place == without:
@@ -196,7 +196,7 @@ def fingerprint(folder, without):
     return found
 
 
-# ---- headers beside the safetensors package ----
+# # ---- headers compared with the safetensors package ----
 
 WORDS = ("-0", "0", "1", "01", "1.0", "1e0", "-1", "18446744073709551616", "[", "]", "{", "}", ",", ":", '"', " ",
          "\t", "null", "true", '"x":1,', '"\\u0000"', "\\ud800", "\0", "\u00e9", "[[[[", '"F32"', '"U8"', '"F4"',

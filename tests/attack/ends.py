@@ -1,5 +1,5 @@
-"""ends: runs ended by a signal; runs whose outputs are full, closed or removed, whose files are shortened or removed during
-use, or that share a folder with another run; and long runs, whose memory must not grow."""
+"""ends: runs ended by a signal; runs whose outputs are full, closed or removed, whose files are shortened or removed
+during use, or that share a folder with another run; and long runs, whose memory must not grow."""
 
 import os
 import resource
@@ -11,10 +11,10 @@ import time
 from crashes import STEPS
 from rig import FILE, FORMAT, MEMORY, OK, ONEDNN, USAGE, Kind, flawed_steps, options, orderly, steps
 
-SIGNALS, TIMES = 500, 200  # signals; cases of each other kind that goes by an instant
-MISSING, PART = 150 << 20, 1 << 18  # bytes of addresses that a run lacks at most; from case to case
+SIGNALS, TIMES = 500, 200  # signals; cases of each other kind that depends on an instant
+MISSING, PART = 150 << 20, 1 << 18  # most bytes of address space that a run lacks; the difference between cases
 GROWING = 100000  # steps
-GROWTH, DESCRIPTORS = 1 << 20, 2  # that a run may have more at its end than after a tenth of it
+GROWTH, DESCRIPTORS = 1 << 20, 2  # most additional bytes and descriptors of a run at its end, compared with a tenth of it
 SIGNAL_KINDS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 REDIRECTIONS = (">/dev/full", "2>/dev/full", ">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-", "| true", "2>&1 | true")
 LENGTHS = (0, 1, 100, 1024, 8192, 40000, 70000, 100000)  # bytes that a file may have
@@ -32,7 +32,7 @@ def tell_to_end(case):
     run.rig.let_run(process)
     ran = run.rig.end(process)
     published = max(steps(os.path.join(folder, "R")), default=0)
-    if ran.code in (-number, 128 + number):  # before the program listens, or the second
+    if ran.code in (-number, 128 + number):  # the signal came before the program catches it, or was the second
         fault = None
     else:
         fault = orderly(ran, "train", (OK,)) or (None if published else "exit code 0, and nothing was saved")
@@ -44,7 +44,7 @@ def tell_to_end(case):
 # ---- outputs ----
 
 def redirect(case):
-    """Through a shell; only the printed output is lost."""
+    """Starts the command through a shell; only the printed output is lost."""
     scenario, to = case
     folder = scenario.folder()
     program, *arguments = scenario.command.split()
@@ -58,7 +58,7 @@ def redirect(case):
     if "2>" in to and ran.code:
         ran.err = f"{program}: its message is lost"
     if program != "train" and pipe and ran.code == 128 + signal.SIGPIPE:
-        ran.code = OK  # nothing is to be saved: it ends as others do
+        ran.code = OK  # nothing is to be saved, so the run ends normally
     fault = orderly(ran, program, (OK, FILE) if loses else (OK,))
     fault = fault or flawed_steps(os.path.join(folder, "R"), scenario.reference, scenario.least)
     if not fault and ran.code == OK and scenario.results(folder) != scenario.files:
@@ -68,7 +68,7 @@ def redirect(case):
 
 
 def limit(case):
-    """Files that may not become longer (SIGXFSZ)."""
+    """Limits the length of files (SIGXFSZ)."""
     scenario, length = case
     folder = scenario.folder()
     ran = scenario.rig.run(scenario.command, folder, limits={resource.RLIMIT_FSIZE: length})
@@ -81,7 +81,7 @@ def limit(case):
 # ---- files that change ----
 
 class Use:
-    """A command that maps a copy of `source`, weights of R or tokens."""
+    """Returns a command that maps a copy of `source`: weights of R, or tokens."""
 
     def __init__(self, rig, command, source, copy):
         self.rig, self.command, self.source, self.copy = rig, command, source, copy
@@ -108,7 +108,7 @@ def shorten(rig, case, uses):
 
 
 def remove(case):
-    """R is removed, or moved away, during the run: later checkpoints go into a new one."""
+    """R is removed or moved away during the run; later checkpoints go into a new folder."""
     run, at, how = case
     folder = run.folder()
     out, aside = os.path.join(folder, "R"), os.path.join(folder, "aside")
@@ -120,7 +120,7 @@ def remove(case):
         shutil.rmtree(out, ignore_errors=True)
     run.rig.let_run(process)
     ran = run.rig.end(process)
-    fault = orderly(ran, "train", (OK, FILE, USAGE))  # USAGE: what was looked up in it is no model any more
+    fault = orderly(ran, "train", (OK, FILE, USAGE))  # USAGE: the folder that was looked up is no longer a model
     fault = fault or flawed_steps(out, run.reference) or flawed_steps(aside, run.reference)
     if not fault and "was removed or moved during the run; its last state" in ran.err and not steps(out):
         fault = "it says that its last state is in a new folder, which has none"
@@ -129,7 +129,7 @@ def remove(case):
 
 
 def meet(case):
-    """Two of the same run on one folder: the second begins within the first, and ends after it."""
+    """Two runs with the same command on one folder: the second begins during the first and ends after it."""
     run, at, other = case
     folder = run.folder()
     processes = [run.rig.start_until(run.call_at(part), run.command, folder) for part in (at, other)]
@@ -145,10 +145,10 @@ def meet(case):
     return fault
 
 
-# ---- addresses ----
+# # ---- address space ----
 
 def most_addresses(rig, command):
-    """Bytes of address space that a run takes, measured on one that is stopped after its second step."""
+    """The address space in bytes that a run takes, measured on a run that is stopped after its second step."""
     folder = rig.folder()
     out = os.path.join(folder, "R")
     process = rig.start(command + " --steps=1000000 --save-every=2 --out=R", folder, environment=ONEDNN)
@@ -163,7 +163,7 @@ def most_addresses(rig, command):
 
 
 def starve(rig, case, command):
-    """A limit of addresses, as a real shortage is: what is refused once is refused again."""
+    """Limits the address space: like in a real shortage, a refused allocation is refused again."""
     folder = rig.folder()
     ran = rig.run(command + " --steps=2", folder, limits={resource.RLIMIT_AS: case[0]}, environment=ONEDNN)
     shutil.rmtree(folder)
@@ -173,7 +173,7 @@ def starve(rig, case, command):
 # ---- growth ----
 
 def resources(process):
-    """Bytes that are resident, and open descriptors."""
+    """Resident bytes and open descriptors of a process."""
     with open(f"/proc/{process.pid}/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize(), len(os.listdir(f"/proc/{process.pid}/fd"))
 
@@ -189,7 +189,7 @@ def grow(rig, count):
         try:
             late = resources(process)
             newest = max((name for name in os.listdir(out) if name[5:].isdigit()), default="step-0")
-        except OSError:  # not yet, or no more
+        except OSError:  # the process has not started, or has ended
             continue
         if not early and int(newest[5:]) >= few * 10:
             early = late
@@ -202,7 +202,7 @@ def grow(rig, count):
 
 
 def kinds(rig, everything, all_runs, minutes):
-    """Of failures.py the scenarios, of crashes.py the runs."""
+    """`scenarios` are those of failures.py, `runs` those of crashes.py."""
     draw = rig.random
 
     def instants(count, *choices):
@@ -224,7 +224,7 @@ def kinds(rig, everything, all_runs, minutes):
     most = most_addresses(rig, train)
     starved = [(most - lacks,) for lacks in range(0, MISSING, PART)]
     rig.shuffle(starved)
-    count = min(GROWING, max(1000, int(GROWING / 6 * minutes) // 100 * 100))  # the longest case by far
+    count = min(GROWING, max(1000, int(GROWING / 6 * minutes) // 100 * 100))  # this case takes by far the longest
     return [
         Kind(f"{count} steps without growth", lambda case: grow(rig, *case), [(count,)]),
         Kind("told to end, once or twice, at random", tell_to_end, told),

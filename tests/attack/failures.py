@@ -10,13 +10,13 @@ from rig import AVX2, COMMON, FILE, MEMORY, OK, ONEDNN, Kind, flawed_steps, opti
 CODES = {"allocation": (OK, MEMORY), "io": (OK, FILE, MEMORY), "lack": (OK, FILE, MEMORY), "short": (OK,)}
 KINDS = {"allocation": "each allocation fails", "io": "each system call fails: EIO, or no memory",
          "lack": "each system call fails: no space, or no memory", "short": "of 1 to 12 system calls one is short"}
-CRASHES = (-signal.SIGSEGV, -signal.SIGABRT)  # of oneDNN, where it gets no memory itself: SECURITY.md
+CRASHES = (-signal.SIGSEGV, -signal.SIGABRT)  # in oneDNN if it gets no memory: SECURITY.md
 MOST_SHORT = 12
 
 
 class Scenario:
-    """A command in a folder whose R is at first a copy of `begin`, with checkpoints up to `least`. Where it may end as
-    another scenario does, that is `other`."""
+    """A command in a folder whose R is initially a copy of `begin`, with checkpoints up to `least`. If it may also end
+    like another scenario, `other` is that scenario."""
 
     def __init__(self, rig, name, command, begin=None, least=0, environment=None, other=None):
         self.rig, self.name, self.command, self.begin, self.least = rig, name, command, begin, least

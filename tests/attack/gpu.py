@@ -1,5 +1,5 @@
-"""gpu: a GPU whose driver calls fail, once or from some call on, or whose memory another process takes. A run must end with a
-documented code and one message, or continue unaffected; its saved files must be complete and resumable."""
+"""gpu: a GPU whose driver calls fail, once or from some call on, or whose memory another process takes. A run must
+end with a documented code and one message, or continue unaffected; its saved files must be complete and resumable."""
 
 import fcntl
 import os
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from crashes import FEW, STEPS, Run
 from rig import COMMON, DEVICE, MEMORY, OK, Kind, flawed_steps, options, orderly, steps
 
-CALLS, TAKEN = 200, 40  # calls that fail, in each way; cases of memory that is taken
-LEFT = 1 << 30  # bytes at most that another process leaves
+CALLS, TAKEN = 200, 40  # failing calls per way to fail; cases in which memory is taken
+LEFT = 1 << 30  # most bytes that the other process leaves
 TAKES = "GPU: another process takes its memory"
 MODES = {"device": "GPU: a call of the driver fails", "memory": "GPU: a call of the driver finds no memory",
          "lost": "GPU: all calls of the driver fail from one on"}
@@ -25,7 +25,7 @@ def on_gpu(command):
 
 @contextmanager
 def gpu(rig, how):
-    """Of the cases that use the GPU: LOCK_SH with others, LOCK_EX alone."""
+    """A lock of the cases that use the GPU: LOCK_SH shares it, LOCK_EX excludes other cases."""
     with open(rig.path("gpu"), "w") as file:
         fcntl.flock(file, how)
         yield
@@ -42,7 +42,7 @@ class Training(Run):
 
 
 class Answer:
-    """The output of infer."""
+    """Runs infer and returns its output."""
 
     def __init__(self, rig, name, command):
         self.rig, self.name, self.command = rig, name, command
@@ -70,7 +70,7 @@ def fail_call(case):
 
 
 def take_memory(case):
-    """All but `left` bytes, `at` seconds after the run began, or before."""
+    """Takes all memory but `left` bytes, `at` seconds after the start of the run, or before it."""
     run, at, left = case
     folder = run.folder()
     holder = [sys.executable, os.path.join(os.path.dirname(__file__), "hold.py"), str(left)]

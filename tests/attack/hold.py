@@ -27,7 +27,7 @@ call("cuCtxSetCurrent", context)
 print("ready", flush=True)
 sys.stdin.readline()
 part = 1 << 36
-while part >= MEBIBYTE:  # what is free may lie in pieces
+while part >= MEBIBYTE:  # free memory may be fragmented
     if free() < int(sys.argv[1]) + part or driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(part)):
         part //= 2
 print("held", flush=True)

@@ -1,4 +1,4 @@
-"""peer: the same as judge.c with the safetensors package, if it is installed."""
+"""peer: like judge.c, but with the safetensors package, if it is installed."""
 
 import struct
 import sys

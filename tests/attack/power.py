@@ -1,18 +1,18 @@
-"""power: the possible contents of a disk after a loss of power, from the record of a run's writes and flushes. Only flushed
-bytes of a file, and entries made before their folder was flushed, are certain; any part of the rest may exist: torn or zero
-bytes, single sectors, single entries, but a rename is atomic. A checkpoint must survive from the moment at which the run's
-log says that it is saved; the run decides what to flush for that."""
+"""power: the possible contents of a disk after a loss of power, from the record of a run's writes and flushes. Only
+flushed bytes of a file, and entries made before their folder was flushed, are certain. Any part of the rest may
+exist: torn or zero bytes, single sectors, single entries; but a rename is atomic. A checkpoint must survive from the
+moment when the run's log reports it saved; the run decides what to flush for that."""
 
 import os
 import re
 import struct
 
-FSYNC, FDATASYNC, RENAMEAT2, EXCHANGE = 74, 75, 316, 2  # as x86-64 numbers its system calls
+FSYNC, FDATASYNC, RENAMEAT2, EXCHANGE = 74, 75, 316, 2  # system call numbers of x86-64
 OPENS, WRITES, TRUNCATES = (2, 257), (1, 18), (77, 76)
 RENAMES, MAKES, REMOVES = (82, 264, RENAMEAT2), (83, 258), (84, 87, 263)
 SECTOR = 512
 NEVER = 1 << 60
-LOG = "saves.jsonl"  # of the run, which says what is saved; no part of the disk
+LOG = "saves.jsonl"  # the run's log of saves, which is not part of the disk
 SAVED = re.compile(rb'"event":"save","step":(\d+)')
 
 
@@ -34,21 +34,22 @@ def read_records(path):
 
 
 class Operation:
-    """Bytes of a file (`inode`, `offset`, `data`; none: cut there), or `entries` of folders: [(folder, name, inode)]."""
+    """Bytes of a file (`inode`, `offset`, `data`; without data the file is truncated there), or `entries` of folders:
+    [(folder, name, inode)]."""
 
     def __init__(self, time, inode=None, offset=0, data=None, entries=()):
         self.time, self.inode, self.offset, self.data, self.entries = time, inode, offset, data, entries
-        self.durable = NEVER  # when it became so
+        self.durable = NEVER  # the time when the operation became durable
         self.waits = {folder for folder, _, _ in entries}  # folders still to be flushed
 
 
 class Disk:
-    """The operations of a run on files below `root`, and at which times which checkpoints were sure to stay."""
+    """The operations of a run on files below `root`, and for each time the checkpoints that must survive."""
 
     def __init__(self, root, records, begin):
         self.root, self.operations, self.times = root, [], len(records)
-        self.files, self.folders = {}, {0: {}}  # what was there at first: bytes, entries
-        self.now = {}  # the entries as the run sees them; has all folders that ever were
+        self.files, self.folders = {}, {0: {}}  # initial contents: bytes of files, entries of folders
+        self.now = {}  # current entries as the run sees them, of all folders that ever existed
         self.sure, self.promises = set(), []
         self.inodes = iter(range(1, NEVER))
         for path, data in begin.items():
@@ -73,13 +74,13 @@ class Disk:
 
     @staticmethod
     def step_of(names):
-        """Of a checkpoint's folder in R; None for another path."""
+        """The step of a checkpoint's folder in R; None for another path."""
         if len(names) >= 2 and names[0] == "R" and names[1].startswith("step-") and names[1][5:].isdigit():
             return int(names[1][5:])
         return None
 
     def find(self, path):
-        """Folder, name, inode or None; no folder where it is not below the root."""
+        """Folder, name, and inode or None; the folder is None outside the root."""
         if not path.startswith(self.root + "/"):
             return (0, "", 0) if path == self.root else (None, "", None)
         folder, names = 0, path[len(self.root) + 1:].split("/")
@@ -132,9 +133,9 @@ class Disk:
                 operation.durable = time
 
     def after_loss(self, time, draw):
-        """{path: bytes}, {folder's path: None}: what is found when the power goes before this call is made."""
+        """{path: bytes}, {folder's path: None}: the disk's contents if the power fails before this call."""
         chance, ordered = draw.choice((0, 0.1, 0.5, 0.9, 1)), draw.random() < 0.5
-        until = draw.randrange(time + 1) if ordered else NEVER  # entries in order, as a journal keeps them
+        until = draw.randrange(time + 1) if ordered else NEVER  # entries become durable in order, as in a journal
         files, folders = dict(self.files), {inode: dict(entries) for inode, entries in self.folders.items()}
         for operation in self.operations:
             if operation.time >= time:

@@ -13,12 +13,12 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
-OK, _, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
-OTHERS = {(1, "libgomp"), (127, "out of memory"), (127, "cannot allocate memory for thread-local data")}  # of a shortage
-ONEDNN = {"FUSEBOX_ONEDNN": ""}  # multiplies, where it is there: else OpenBLAS does, which is sooner ready
+OK, _, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes: docs/running.md
+OTHERS = {(1, "libgomp"), (127, "out of memory"), (127, "cannot allocate memory for thread-local data")}  # in a shortage of memory
+ONEDNN = {"FUSEBOX_ONEDNN": ""}  # multiplies with oneDNN if available; otherwise OpenBLAS does, which starts faster
 PATH_MAX = 4096  # bytes of a report's path
-AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2"}  # another of its code generators
-HANGS = 60  # seconds, for runs of a few hundredths
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2"}  # makes oneDNN use another code generator
+HANGS = 60  # seconds; runs take a few hundredths
 
 
 @dataclass
@@ -26,9 +26,9 @@ class Ran:
     code: int  # negative: the signal that ended it; None: it hung
     out: str
     err: str
-    counts: tuple = ()  # allocations, system calls, those that change files: of an attacked run
+    counts: tuple = ()  # in an attacked run: allocations, system calls, and calls that change files
     failed: str = ""  # the system call that failed and its file, or the driver's function
-    by_onednn: bool = False  # oneDNN had asked for what failed
+    by_onednn: bool = False  # oneDNN made the failing call
 
 
 @dataclass
@@ -37,11 +37,11 @@ class Kind:
     name: str
     attempt: object
     cases: list
-    lacks: str = ""  # why it is skipped
-    numbered: bool = False  # a case ends with its number in a scenario, which may have one more or less each time
+    lacks: str = ""  # the reason to skip these cases
+    numbered: bool = False  # a case ends with its number in a scenario, whose count may differ by one each time
     tried: int = 0
     faults: list = field(default_factory=list)
-    seconds: float = 0  # of all cases together
+    seconds: float = 0  # total time of the cases
 
 
 class Rig:
@@ -58,7 +58,7 @@ class Rig:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def shuffle(self, cases):
-        """Draws nothing from `random`: what follows does not depend on how many cases there are."""
+        """Does not draw from `random`, so later draws do not depend on the number of cases."""
         random.Random(self.seed).shuffle(cases)
 
     def close(self):
@@ -68,7 +68,7 @@ class Rig:
         return os.path.join(self.root, *names)
 
     def folder(self, begin=None):
-        """A new one, which the caller removes; with a copy of the run folder `begin` as R."""
+        """Creates a folder, which the caller removes, with a copy of the run folder `begin` as R."""
         path = self.path(f"case{os.getpid()}.{next(self.numbers)}")
         os.mkdir(path)
         if begin:
@@ -79,7 +79,7 @@ class Rig:
         return os.path.join(self.build, "tools/profile" if name == "profile" else name)
 
     def start(self, command, folder, attack="", limits=None, library="preload", **how):
-        """Starts "train --steps=3"; ATTACK="MODE K" goes with a report in the folder."""
+        """Starts a command such as "train --steps=3"; with an attack, ATTACK="MODE K", and a report in the folder."""
         name, *arguments = command.split() if isinstance(command, str) else command
         environment = dict(self.environment, **how.pop("environment", {}))
         if attack:
@@ -97,8 +97,9 @@ class Rig:
                                 preexec_fn=set_limits if limits else None, **how)
 
     def start_until(self, call, command, folder, again=0, **how):
-        """Starts a program that stops before its system call number `call`, and again before the one `again` later; until
-        then, or to its end where it makes fewer calls. So an instant is the same each time, however fast the machine."""
+        """Starts a program that stops before its system call number `call`, and again `again` calls later. Runs until
+        then, or to the end if the program makes fewer calls. So an instant is the same each time, whatever the
+        machine's speed."""
         environment = {"ATTACK_AGAIN": str(again)} if again else {}
         process = self.start(command, folder, f"stop {call} {folder}/report", environment=environment, **how)
         self.wait_for_stop(process)
@@ -132,7 +133,7 @@ class Rig:
         return ran
 
     def must(self, command, folder, attack="", **how):
-        """One that is to succeed."""
+        """Runs a command that must succeed."""
         ran = self.run(command, folder, attack, **how)
         if ran.code != 0:
             raise RuntimeError(f"{command}: exit code {ran.code}: {ran.err}")
@@ -148,7 +149,7 @@ class Rig:
 
 
 def orderly(ran, program, codes):
-    """The fault of an end that should have one of these codes and, except for 0, one line with the reason."""
+    """The fault of an end that must have one of these codes and, except for 0, one line with the reason."""
     said = ran.err.strip().split("\n")
     if ran.code is None:
         return "hangs"
@@ -186,7 +187,7 @@ def write_idx(path, head, data):
 
 
 def write_fixtures(rig):
-    """Texts, pairs, pictures, tokenizers, and a checkpoint of each family in FAMILY/step-00000002."""
+    """Creates texts, pairs, pictures, tokenizers, and a checkpoint of each family in FAMILY/step-00000002."""
     words = "one two dog runs house tree sees the a and".split()
     draw = random.Random(1)
     with open(rig.path("text.txt"), "w") as file:
@@ -211,7 +212,7 @@ def options(rig, family="gpt2"):
 
 
 def tree(folder):
-    """{path: bytes} of all files below."""
+    """{path: bytes} of all files below the folder."""
     files = {}
     for place, _, names in os.walk(folder):
         for name in names:
@@ -229,7 +230,8 @@ def steps(out):
 
 
 def flawed_steps(out, reference, least=0):
-    """Their fault, if any: each must equal the reference's, byte by byte, and the newest must be at least `least`."""
+    """The fault of the checkpoints, if any: each must equal the reference's, byte by byte, and the newest must be at
+    least `least`."""
     there = steps(out)
     for step, files in there.items():
         if files != reference.get(step):
@@ -240,19 +242,19 @@ def flawed_steps(out, reference, least=0):
     return None
 
 
-# ---- dividing the cases ----
+# # ---- distribution of the cases ----
 
 
 def share(kind, every):
-    """One case in every so many, in order of their numbers: the same ones each time."""
+    """Selects every n-th case in order of their numbers: the same cases each time."""
     if kind.numbered:
         return [case for case in kind.cases if (case[-1] - 1) % every == 0]
     return kind.cases[::every]
 
 
 def attack(kinds, jobs, end, report):
-    """Tries the cases, `jobs` at a time, those of a kind in order and all kinds at the same pace, until there are no
-    more or the time is over. Reports each kind. In processes, since a Python's threads take turns."""
+    """Tries the cases, `jobs` at a time, until none are left or the time is over. Cases of a kind run in order, and all
+    kinds at the same pace. Reports each kind. Uses processes, because Python's threads take turns."""
     order = [(k, i) for k, kind in enumerate(kinds) for i in range(len(kind.cases))]
     order.sort(key=lambda at: at[1] / len(kinds[at[0]].cases))
     processes = multiprocessing.get_context("fork")  # forked processes already have the scenarios
@@ -296,6 +298,6 @@ def work(kinds, order, turn, end, writer):
         begun = time.monotonic()
         try:
             fault = kinds[k].attempt(kinds[k].cases[i])
-        except Exception as error:  # of the campaign itself
+        except Exception as error:  # an error of the campaign itself
             fault = f"{type(error).__name__}: {error}"
         writer.send(((k, i), fault, time.monotonic() - begun))

@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 
-WARMUP = 6  # steps of ./train that are not counted: the first are launched one by one, then captured
+WARMUP = 6  # steps of ./train that are not counted: the first ones are launched kernel by kernel, then captured
 
 
 def last_line(text):
@@ -29,7 +29,7 @@ class Worker:
         self.lines.put("")
 
     def answer(self, seconds):
-        """The next line that is an object; libraries may print their own."""
+        """The next line that is an object; libraries may print other lines."""
         end = time.monotonic() + seconds
         while True:
             try:
@@ -42,7 +42,7 @@ class Worker:
                 return json.loads(line)
 
     def wait(self, seconds):
-        """Its description of itself once it is ready."""
+        """The peer's description of itself, once it is ready."""
         facts = self.answer(seconds)
         self.ready = True
         return facts
@@ -56,11 +56,11 @@ class Worker:
         return self.answer(seconds)
 
     def close(self, at_once=False):
-        """One that is ready ends at the end of its input."""
+        """Closes the input, at which a ready peer ends."""
         try:
             self.process.stdin.close()
         except OSError:
-            pass  # it has ended before it read all
+            pass  # it ended before it read everything
         if at_once or not self.ready:
             self.process.kill()
         try:

@@ -7,7 +7,7 @@ import os
 import random
 
 VOCAB, SHARD_TOKENS, SHARD_MAGIC = 50257, 1 << 20, 20240520
-LEAST_VOCAB = 49152  # of the models that read the shard
+LEAST_VOCAB = 49152  # least vocabulary of the models that read the shard
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -28,7 +28,7 @@ class Inputs:
         return path, os.path.exists(path)
 
     def shard(self):
-        """Tokens at random, in llm.c's format, which llm.c itself and ./train both read."""
+        """Writes random tokens in llm.c's format, which llm.c and ./train both read."""
         path, there = self.place("tokens.bin")
         if there:
             return path
@@ -39,7 +39,7 @@ class Inputs:
         return path
 
     def tokenizer(self, vocab=VOCAB):
-        """A tokenizer of that size, GPT-2's kind, that merges nothing: it must only spell what is drawn."""
+        """Writes a tokenizer of that size, of GPT-2's kind, without merges: it must only spell what is drawn."""
         path, there = self.place(f"tokenizer-{vocab}")
         if there:
             return path
@@ -55,7 +55,7 @@ class Inputs:
         return path
 
     def words(self, vocab):
-        """A text of words at random and BERT's tokenizer for it, each word a token of its own."""
+        """Writes a text of random words and a BERT tokenizer for it in which each word is a token."""
         path, there = self.place(f"words-{vocab}")
         text = os.path.join(path, "text.txt")
         if not there:
@@ -69,8 +69,8 @@ class Inputs:
         return text, path
 
     def pairs(self, source, target, train):
-        """Pairs of lines of so many tokens each, the end token included, and their tokenizer of letters,
-        which train(option, ...) makes."""
+        """Writes pairs of lines of that many tokens, including the end token, and their tokenizer of letters, which
+        train(option, ...) makes."""
         path, there = self.place(f"pairs-{source}-{target}")
         files = [os.path.join(path, name) for name in ("source.txt", "target.txt")]
         tokenizer = os.path.join(path, "letters")

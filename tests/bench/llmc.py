@@ -1,4 +1,4 @@
-"""llm.c beside a row: its trainers for the GPU and for the CPU."""
+"""llm.c as a peer of a row: its trainers for the GPU and for the CPU."""
 
 import array
 import os
@@ -41,8 +41,8 @@ class Llmc:
 
 
 class LlmcOnCpu:
-    """llm.c's trainer for the CPU, which reads fixed names in its folder and whose batches are a part of the
-    build: 4 x 64 tokens as it is, another length in a build of that name: train_gpt2-256."""
+    """llm.c's trainer for the CPU. It reads fixed file names in its folder, and its batch size is fixed by the build: 4
+    x 64 tokens, or another length in a build with that name: train_gpt2-256."""
 
     PARTS = "dev/data/tinyshakespeare/tiny_shakespeare_{}.bin"
     BUILT_LENGTH = 64
@@ -55,7 +55,7 @@ class LlmcOnCpu:
             self.program += f"-{row['seq']}"
 
     def wait(self, bench):
-        """Weights at random in its format: a header, then fp32 numbers."""
+        """Random weights in llm.c's format: a header, then fp32 numbers."""
         if not os.path.exists(self.program):
             raise Failed(f"{self.program} is not there: llm.c's train_gpt2.c with T = {self.row['seq']}")
         os.makedirs(os.path.dirname(os.path.join(self.folder, self.PARTS)))
@@ -73,7 +73,7 @@ class LlmcOnCpu:
                 some[: count - first].tofile(file)
 
     def run(self):
-        """It ends when it has told enough times: it would go on to generate text."""
+        """Ends it after enough times, because it would continue to generate text."""
         command = ["stdbuf", "-oL", self.program]
         self.bench.note(command)
         samples = []

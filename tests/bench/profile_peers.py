@@ -11,8 +11,8 @@ READY_SECONDS, SECONDS = 400, 300
 
 
 class PyTorch:
-    """The scripts' processes. They start slowly, so all are started together before anything is timed. The answer is empty
-    without PyTorch, or if a script failed."""
+    """The scripts' processes. They start slowly, so all are started before anything is timed. Empty without PyTorch, or
+    if a script failed."""
 
     def __init__(self, python, gpu, environment):
         self.python, self.gpu, self.version, self.workers = python, gpu, "", {}
@@ -32,7 +32,7 @@ class PyTorch:
             worker.close(at_once=True)
 
     def wait(self):
-        """Until all are ready."""
+        """Waits until all are ready."""
         start = time.monotonic()
         for name in list(self.workers):
             try:
@@ -43,7 +43,7 @@ class PyTorch:
             print(f"{time.monotonic() - start:6.1f} s  PyTorch, {len(self.workers)} processes ready", flush=True)
 
     def ask(self, name, count):
-        """The single answer of a script, which then has ended and released its memory."""
+        """The single answer of a script, which has then ended and released its memory."""
         if name not in self.workers:
             return {}
         start = time.monotonic()
@@ -57,7 +57,7 @@ class PyTorch:
         return answer
 
     def times(self, name, count):
-        """Median milliseconds by name, of a script that answers with times."""
+        """Median milliseconds by name, from a script that answers with times."""
         return {form: statistics.median(ms) for form, ms in self.ask(name, count).items() if isinstance(ms, list)}
 
     def time(self, name, count):
@@ -69,7 +69,7 @@ class PyTorch:
             worker.close(at_once=True)
         self.workers = {}
 
-    # ---- what each profile starts ----
+    # # ---- the peers of each profile ----
 
     def start_pairs(self, name, path, dtype, work, *options):
         size = ["--vocab=30000", "--width=512", "--heads=8"] if self.gpu else ["--vocab=300", "--width=8", "--heads=1"]
@@ -104,6 +104,6 @@ class PyTorch:
         self.start("loader", "loader.py", *self.stack(), *size)
 
     def stack(self):
-        """Of gpt2 and bert-base, or of the nano ones."""
+        """The peers of gpt2 and bert-base, or of the nano models."""
         size = dict(layers=12, heads=12, width=768) if self.gpu else dict(layers=4, heads=4, width=128)
         return [f"--{name}={value}" for name, value in size.items()]

@@ -11,8 +11,8 @@ from asked import Failed
 from profile_peers import PyTorch
 
 SECONDS = 590
-# Tokens of the training pairs, of the sentence that is decoded and of its translation (of the ladder's: the counts
-# are always of 511); BERT's batches and lengths.
+# # Numbers of tokens: of the training pairs, of the decoded sentence and of its translation (the ladder's counts are
+# always for 511); BERT's batches and lengths.
 GPU_SIZES = SimpleNamespace(source=234, target=218, sentence=24, tokens=511, batches=[1, 4, 8, 16], lengths=[128, 256, 512])
 CPU_SIZES = SimpleNamespace(source=21, target=14, sentence=24, tokens=31, batches=[1, 2], lengths=[16])
 
@@ -30,7 +30,8 @@ class Machine:
         self.folder = folder
         gpu = self.output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()
         self.gpu = gpu[0] if gpu and not args.cpu else ""
-        # Models as small as the CPU's take longer with two threads: waking the second takes longer than its share.
+        # # Small models take longer with two threads on a CPU, because waking the second thread takes longer than its
+        # share of work.
         self.environment = os.environ if self.gpu else dict(os.environ, OMP_NUM_THREADS="1")
         self.runs, self.taken = 0, {
             "on": f"one {self.gpu}" if self.gpu else "the CPU, with small models",
@@ -64,7 +65,7 @@ class Machine:
         return done.stdout + done.stderr
 
     def profile(self, program, *arguments, window):
-        """The same, profiled: the command and the profile's path."""
+        """Runs with a profile: returns the command and the profile's path."""
         skip, closed, ready, record, repeat = map(int, window.split(","))
         steps = [f"--steps={skip + repeat * (closed + ready + 2 * record)}"] if program == "train" else []
         out = self.new_out()
@@ -81,7 +82,8 @@ class Machine:
             return {path["label"]: Path(path) for path in json.load(file)["paths"]}
 
     def sweep(self, *arguments, batches, lengths, window):
-        """BERT's or another forward pass at several sizes: the command and the paths by (batch, length)."""
+        """Runs a forward pass (BERT's or another) at several sizes: returns the command and the paths by (batch,
+        length)."""
         out, sizes = self.new_out(), [f"--{name}={','.join(map(str, values))}" for name, values in
                                       (("batch-sizes", batches), ("seq-lens", lengths))]
         command, _ = self.run("infer", *arguments, *sizes, f"--profile={window}", "--sweep", f"--profile-out={out}",
@@ -90,7 +92,7 @@ class Machine:
             (batch, length): self.read_bundle(out, f"_bs{batch}_seq{length}") for batch in batches for length in lengths}
 
     def steps(self, program, *arguments):
-        """The command, and the log's events of all steps."""
+        """Runs and returns the command, and the log's events of all steps."""
         self.runs += 1
         log = os.path.join(self.folder, f"log{self.runs}.jsonl")
         command, _ = self.run(program, *arguments, f"--log={log}", "--peaks=0", "-q")
@@ -116,13 +118,13 @@ class Machine:
         if not found:
             raise Failed("no times in what infer said")
         seconds, rate, ms = (float(number) for number in found.groups())
-        if seconds + 0.005 < 0.9 * tokens * lines / (rate + 0.5):  # both are rounded
+        if seconds + 0.005 < 0.9 * tokens * lines / (rate + 0.5):  # both figures are rounded
             raise Failed(f"translations of {seconds * rate / lines:.0f} tokens, not {tokens}")
         paths = self.read_bundle(out, "_decode" if by_token else "") if window else {None: None}
         return shown(command), ms, next(iter(paths.values()))
 
     def saved_model(self, options):
-        """A folder with these sizes' untrained weights, since ./infer takes no sizes; and the command that made it."""
+        """A folder with untrained weights of these sizes, because ./infer takes no sizes; and the command that made it."""
         with open(os.path.join(self.folder, "pair.txt"), "w", encoding="utf-8") as file:
             file.write("abc\n" * 4)
         command, _ = self.run("train", *options, "--data=pair.txt,pair.txt", "--batch=1", "--seq=16", "--steps=1", "--lr=0",
@@ -140,7 +142,7 @@ class Path:
         self.operations = path["operations"]
         self.steps = path["step"]["recorded"]
         self.wall = path["step"]["ns"] / 1e6
-        self.traced = path["step"]["traced_ns"] / 1e6  # of the steps that the operations' times are of
+        self.traced = path["step"]["traced_ns"] / 1e6  # time of the steps in which the operations were timed
         self.phases = {phase["phase"]: phase for phase in path["phases"]}
         self.launches = path["step"]["launches"]
 
@@ -194,17 +196,17 @@ def gelu(operation, inside):
 
 
 def expand(operation, inside):
-    """The linear layer before the GELU, with it."""
+    """The linear layer before the GELU, including the GELU."""
     return operation["place"] == "mlp.expand"
 
 
 def after_expand(operation, inside):
-    """Its bias and GELU, where they are not in its product."""
+    """The layer's bias and GELU, if they are not in its product."""
     return expand(operation, inside) and "product" not in inside["name"]
 
 
 class Section:
-    """A section of the page, and the checks of what stands in it."""
+    """A section of the page, and the checks of its figures."""
 
     def __init__(self):
         self.lines, self.passed, self.failed = [], 0, 0
@@ -257,7 +259,7 @@ def write_texts(machine, lines, source, target):
 
 
 def summary(steps, items):
-    """Averages of a run's later half, milliseconds; sequences per second."""
+    """Averages over the later half of a run, in milliseconds; sequences per second."""
     late = steps[len(steps) // 2 :]
     whole, waited = (sum(step[key] for step in late) for key in ("ms", "data_ms"))
     return {"reader cost": waited / len(late), "batch cost": whole / len(late), "rate": 1e3 * items * len(late) / whole}

@@ -1,17 +1,17 @@
-"""The published profiles. Each function runs what it needs, puts its section on the page, and returns its figures."""
+"""The published profiles. Each function runs its programs, adds its section to the page, and returns its figures."""
 import os
 
 import profile_runs as runs
 from profile_runs import ms, share
 from starved import pictures
 
-LAYERS = 6  # of encoder and decoder
-# For predictions: fp32 FLOP/s of the CUDA cores in practice; s of a launch, and of a kernel in a graph.
+LAYERS = 6  # layers of encoder and decoder
+# # For predictions: fp32 FLOP/s of the CUDA cores in practice; seconds of a launch, and of a kernel in a graph.
 MULTIPLY_RATE, LAUNCH, IN_GRAPH = 40e12, 3e-6, 1.5e-6
 
 
 def told(taken, numbers):
-    """Of a run: which profiles, where and when."""
+    """The facts of a run: profiles, machine and date."""
     which = ("profile " if len(numbers) == 1 else "profiles ") + ", ".join(map(str, numbers))
     commit = f", commit {taken['commit']}" if taken["commit"] else ""
     peers = f", PyTorch {taken['torch']}" if taken["torch"] else ""
@@ -58,13 +58,13 @@ def start_peers(machine, chosen):
 
 
 def pair_options(machine):
-    """The encoder-decoder of the report, in fp32: its sizes, or small ones."""
+    """The encoder-decoder of the report, in fp32, with its sizes or small ones."""
     size = ["--vocab=30000"] if machine.gpu else ["--vocab=300", "--width=8", "--heads=1", "--context=512"]
     return ["--model=transformer-base", *size, "--tokenizer=letters"]
 
 
 def window(machine):
-    """How long a profile is recorded."""
+    """The window in which a profile is recorded."""
     return "3,0,1,5,1" if machine.gpu else "1,0,1,2,1"
 
 
@@ -100,7 +100,7 @@ def training(machine, page):
 
 
 def whole_step(machine, page, base, naive, figures):
-    """Forward, backward and AdamW by several paths; that of `naive` is known."""
+    """Forward, backward and AdamW by several paths; the naive path's is known."""
     page.put("The whole step:")
     rows = []
     for label, dtype in [("naive", "fp32"), ("fused", "fp32")] + ([("fused", "bf16")] if machine.gpu else []):
@@ -124,13 +124,13 @@ def whole_step(machine, page, base, naive, figures):
 
 
 def decode_work(steps, source, vocab, width, hidden, decoding):
-    """FLOP of greedy decoding: the encoder once, then `steps` steps in one of the ways of --decoding."""
+    """FLOP of greedy decoding: the encoder once, then `steps` steps in one of the modes of --decoding."""
 
     def block(tokens, keys, cross):
         products = tokens * width * (8 * width + 4 * hidden) + 4 * tokens * keys * width
         return products + (tokens * 4 * width * width + 4 * tokens * source * width if cross else 0)
 
-    memory = source * 4 * width * width  # keys and values of the encoder's output, one layer
+    memory = source * 4 * width * width  # keys and values of the encoder's output, in one layer
     total = LAYERS * block(source, source, False) + (LAYERS * memory if decoding == "cached" else 0)
     for length in range(1, steps + 1):
         tokens = 1 if decoding in ("cached", "self") else length
@@ -168,7 +168,7 @@ def decoding(machine, page):
     return figures
 
 
-STEPS = [  # of the ladder: its name, --decoding, further options
+STEPS = [  # steps of the ladder: name, --decoding, further options
     ("textbook", "all", ["--fused=0"]),
     ("logits of the last position", "last", ["--fused=0"]),
     ("keys and values of the decoder cached", "self", ["--fused=0"]),
@@ -179,8 +179,8 @@ STEPS = [  # of the ladder: its name, --decoding, further options
 
 
 def ladder(machine, page, base, figures, first):
-    """Step by step from textbook decoding, whose time and launches per token are `first` if known, to the fastest. A
-    prediction is the maximum of the products' time and the launches' time."""
+    """Goes step by step from textbook decoding, whose time and launches per token are `first` if known, to the fastest.
+    A prediction is the maximum of the products' time and the launches' time."""
     N = machine.sizes.tokens
     width, hidden, vocab = (512, 2048, 30000) if machine.gpu else (8, 32, 300)
     rows, times, bounds, each, launches = [], [], [], [], 0
@@ -189,10 +189,10 @@ def ladder(machine, page, base, figures, first):
         options = [*form] + ([] if graph else [f"--decoding={way}", f"--min-tokens={N}"])
         if first and not rows:
             time_ms, launches = first
-        else:  # a token of a second translation is traced: before, products are still being chosen for their sizes
+        else:  # traces a token of a second translation, because the first one autotunes the products of its sizes
             _, time_ms, path = machine.translation(*base, f"--tokens={N}", *options, tokens=N, by_token=True,
                                                    window="" if graph else f"{N + N // 2},0,0,1,1")
-            launches = path.launches if path else launches  # a graph's kernels: as many as the row's above
+            launches = path.launches if path else launches  # a graph launches as many kernels as the previous row
         flops = decode_work(N, machine.sizes.sentence, vocab, width, hidden, "cached" if graph else way)
         multiplying, launching = 1e3 * flops / MULTIPLY_RATE, 1e3 * N * launches * (IN_GRAPH if graph else LAUNCH)
         times.append(time_ms)
@@ -233,7 +233,7 @@ def bert(machine, page):
     page.command(command)
     rows, figures = [], {}
     for (batch, length), paths in by_size.items():
-        naive, fused = paths.values()  # the naive path first
+        naive, fused = paths.values()  # the naive path comes first
         cells = [share(naive.time(what), naive.device()) for what in
                  (lambda o, i: runs.linear_product(o, i) or runs.in_head(o, i), runs.batched_product, runs.softmax,
                   runs.norm, runs.gelu)]
@@ -297,8 +297,9 @@ def decoder_only(machine, page):
 
 # ---- 5 ----
 
-GELU_COUNT = {True: 8 * 1024 * 3072, False: 1 << 20}  # of tests/bench/gelu.c, with a GPU and without
-# By a primitive that tells: what the form is, and how often it reads or writes the product's output beyond writing it.
+GELU_COUNT = {True: 8 * 1024 * 3072, False: 1 << 20}  # elements in tests/bench/gelu.c, with a GPU and without
+# # By the primitive that identifies it: the form, and how often it reads or writes the product's output in addition to
+# writing it.
 EXPANSIONS = {
     "bias add": ("naive: product, bias, GELU", 4),
     "product, bias, GELU": ("fused: the product's epilogue", 1),
@@ -317,7 +318,7 @@ def gelu(machine, page):
     command, naive = machine.profile("train", *base, "--fused=0", window=window(machine))
     _, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
     paths, commands = [naive, fused], [command + "  # and with --fused=1"]
-    if not machine.gpu:  # where a GPU's epilogue also writes the argument; the CPU's library cannot
+    if not machine.gpu:  # on a GPU the epilogue also writes the argument; the CPU's library cannot
         command, inferred = machine.profile("infer", "--model=gpt2-nano", f"--batch={batch}", f"--seq={seq}",
                                             window=window(machine))
         paths, commands = [*paths, inferred], [*commands, command]
@@ -338,7 +339,7 @@ def gelu(machine, page):
              "", f"All of `mlp.expand` of {layers} layers, forward in training, where the GELU's argument is kept"
              + (":" if machine.gpu else ", and in inference, where it is not:"))
 
-    one = layers * batch * seq * hidden * item  # bytes of the product's output, read or written once
+    one = layers * batch * seq * hidden * item  # bytes of the product's output, for one pass over it
     rows = []
     for path in paths:
         names = [inside["name"] for operation, inside in path.primitives(("forward",)) if runs.expand(operation, inside)]

@@ -1,9 +1,9 @@
 """The rows of `make bench`: commands, peers and targets; how results are judged and
 printed.
 
-A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says
-that it is an absolute rate, memory or share; least_share: of the rate at which the memory could be read;
-gain: the least ratio to the best fp32 time of an earlier build (--before)."""
+A target is the least ratio peer's best / our best (of the fastest peer), unless `least` or `most` says that it is an
+absolute rate, memory or share. least_share: share of the rate at which the memory could be read. gain: the least
+ratio to the best fp32 time of an earlier build (--before)."""
 import math
 import statistics
 
@@ -30,7 +30,7 @@ def row(name, group, what, work, peers, target, **values):
 
 
 def small(batch, seq):
-    """A step, a forward pass, and that with PyTorch's weights in bf16, as forward124-bf16."""
+    """Rows for a step, a forward pass, and a forward pass with PyTorch's weights in bf16, such as forward124-bf16."""
     size, sizes = f"{batch}x{seq}", dict(model="gpt2", batch=batch, seq=seq, steps=60)
     name, what = f"small-forward-{size}", f"124M, B={batch}, T={seq}"
     return [
@@ -42,22 +42,22 @@ def small(batch, seq):
 
 
 def ranks(name, what, target, **values):
-    """Two GPUs with a batch each, against one with that batch: the ratio is the share of twice its rate. Of the
-    medians: at their power limit each slows down at its own moments."""
+    """Two GPUs with a batch each, compared with one GPU with that batch: the ratio is the share of twice its rate.
+    Medians are compared, because at its power limit each GPU slows down at other moments."""
     return row(name, "ranks", f"two GPUs, {what} each", "train", ["alone"], target, gpus=2,
                judged="median_ratio", **values)
 
 
 def translation(name, what, target, naive, **values):
-    """Greedy decoding of one sentence after another in fp32, cached and fused or neither; PyTorch's naive
-    path has no cache."""
+    """Greedy decoding of one sentence after another in fp32, cached and fused or neither; PyTorch's naive path has no
+    cache."""
     options = ["--fused=0", "--decoding=all", f"--min-tokens={values['tokens']}"] if naive else []
     return row(name, "translate", what, "translate", NAIVE, target, options=options, batch=1, steps=3,
                dtype="fp32", embeddings="separate", source=24, sentences=3 if naive else 9, **values)
 
 
 def llama(name, what, model, batch, accum=1, peers=COMPILED, target=None, **values):
-    """Full steps of a model of the Llama family, each of as many micro-batches."""
+    """Full steps of a model of the Llama family, with this many micro-batches."""
     micro = f", {accum} micro-batches" if accum > 1 else ""
     what = f"{what}, B={batch}, T={values.get('seq', 1024)}{micro}"
     sizes = dict(model=model, batch=batch, accum=accum, steps=max(3, 12 // accum))
@@ -65,13 +65,13 @@ def llama(name, what, model, batch, accum=1, peers=COMPILED, target=None, **valu
 
 
 NARROW_MOMENTS = ["--optimizer-dtype=bf16"]
-# What LLM.Q reaches on an H200, tokens a second (bf16, moments in bf16, no masters).
+# # LLM.Q's rate on an H200 in tokens/s (bf16, moments in bf16, no master weights).
 LLMQ_05B, LLMQ_15B = 156e3, 60.2e3
 DECODED = dict(batch=1, steps=256, seq=512, weights="bf16", options=["--temperature=0"])
 
 FORWARD124 = dict(model="gpt2", batch=64, steps=30)
-# PyTorch's libraries compute BERT's head for every token, and so do these rows' peers; fusebox for the masked
-# ones only, and so do the peers of the rows that say it.
+# # PyTorch's libraries compute BERT's head for every token, and so do these rows' peers. fusebox computes it only for
+# the masked tokens, and so do the peers of the rows that say so.
 BERT = dict(model="bert-base", vocab=30522, batch=32, seq=512, head="all")
 NAIVE_BERT = dict(BERT, dtype="fp32", steps=5, options=["--fused=0"])
 VIT_BASE = dict(model="vit-base", vocab=1000, seq=1)
@@ -163,8 +163,8 @@ SMALL_PAIRS = dict(model="transformer-nano", vocab=4096, context=128)
 
 
 def on_cpu(name, group, what, work, gain, ratio=1.2, **values):
-    """A row in fp32 and the same in bf16, which is to be `gain` times as fast as an earlier build in fp32,
-    and `ratio` times as fast as PyTorch in fp32 or under autocast, whichever is faster."""
+    """A row in fp32 and the same row in bf16, which must be `gain` times as fast as an earlier build in fp32, and
+    `ratio` times as fast as PyTorch in fp32 or under autocast, whichever is faster."""
     narrow = {**values, "dtype": "bf16", "gain": gain}
     if "weights" in values:
         narrow["weights"] = "bf16"
@@ -213,7 +213,7 @@ MEMORY_MOST, RECOMPUTE_SHARE, RECOMPUTE_TIME = 24.0, 0.60, 1.08
 
 
 def attention_flops(spec, name):
-    """Two products forward, five backward, over the causal half or all."""
+    """FLOPs of two products forward and five backward, over the causal half or everything."""
     forward = 2 * spec["batch"] * spec["heads"] * spec["seq"] ** 2 * spec["size"]
     forward *= 2 if spec.get("full") else 1
     return forward if name == "forward" else 2.5 * forward
@@ -223,14 +223,15 @@ def flops_of(spec, ours, name):
     return attention_flops(spec, name) if spec["work"] == "attention" else ours.flops
 
 
-# The two-sided 5% points of Student's t, by degrees of freedom; beyond, nearly the normal distribution's.
+# # The two-sided 5% points of Student's t, by degrees of freedom; for more degrees nearly those of the normal
+# distribution.
 STUDENT = (0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 LEAST_TURNS = 3
 
 
 def interval(values):
-    """The 95% interval of what one turn gives, from the logarithms of what several gave; None of fewer than three: steps of
-    one process are not independent, so its samples tell nothing about another's."""
+    """The 95% interval of a turn's result, from the logarithms of several turns; None for fewer than three. Steps of
+    one process are not independent, so the samples of a process say nothing about another process."""
     if len(values) < LEAST_TURNS:
         return None
     logs = [math.log(value) for value in values]
@@ -247,25 +248,25 @@ def add_interval(to, values, low, high):
 
 
 def spread(samples, turns=()):
-    """`turns`: the median of each."""
+    """`turns` are the medians of the turns."""
     line = {"best": min(samples), "median": statistics.median(samples), "worst": max(samples), "samples": len(samples)}
     add_interval(line, turns, "low", "high")
     return line
 
 
 def ratio_of(line, statistic):
-    """The fastest peer's time over ours."""
+    """The fastest peer's time divided by ours."""
     return min(peer[statistic] for peer in line["peers"].values()) / line["ours"][statistic]
 
 
 def tokens_of(spec):
-    """The least time of one sample, a whole step or a token."""
+    """The least time of one sample, which is a step or a token."""
     return spec["batch"] * spec["seq"] * spec.get("accum", 1) if spec["work"] == "train" else spec["batch"]
 
 
 def judge(spec, line, limit):
     """Adds target and verdict; the verdict is None without a peer."""
-    if "least_share" in spec and limit:  # a token reads every weight once, two bytes each
+    if "least_share" in spec and limit:  # a token reads every weight once, two bytes per weight
         spec = {**spec, "least": spec["least_share"] * limit[1] / (2 * spec["parameters"])}
     if "least" in spec:
         line.update(target=spec["least"], value=1e3 * tokens_of(spec) / line["ours"]["best"], unit="tok/s")
@@ -288,7 +289,7 @@ def turn_ratios(ours, peers):
 
 
 def result(spec, ours, peers, bench, turns):
-    """`turns`: by side and name the median of each turn."""
+    """`turns` has the median of each turn, by side and name."""
     lines = []
     for name, samples in ours.times.items():
         line = {"row": "-".join(filter(None, (spec["name"], name))),
@@ -312,7 +313,7 @@ def result(spec, ours, peers, bench, turns):
 
 
 def memory_lines(results):
-    """Peak memory of the plain and the recomputing step, and what recomputing costs."""
+    """Peak memory of the plain and of the recomputing step, and the time that recomputing costs."""
     by_name = {line["row"]: line for line in results if "ours" in line}
     plain, less = by_name.get("step124"), by_name.get("recompute124")
     rows_of_memory = []

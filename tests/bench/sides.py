@@ -93,7 +93,7 @@ def data_options(row, bench):
     """The training data of a row, by its kind."""
     kind = row["model"].split("-")[0]
     if kind == "vit":
-        return ["--workers=4"]  # that draw its pictures
+        return ["--workers=4"]  # threads that draw its pictures
     if kind == "bert":
         text, tokenizer = bench.inputs.words(row["vocab"])
         return [f"--data={text}", f"--tokenizer={tokenizer}"]
@@ -125,7 +125,7 @@ class Ours:
             *self.row.get("options", []),
         ]
 
-    def wait(self, bench):  # as a peer
+    def wait(self, bench):  # same interface as a peer
         pass
 
     def close(self):
@@ -162,7 +162,7 @@ class Train(Ours):
 
 
 class Alone(Train):
-    """The same on one GPU, each in its turn, as a peer of several: no two are as fast."""
+    """The same on one GPU, each GPU in its turn, as a peer of several: no two GPUs are equally fast."""
 
     name, turn = "one GPU", 0
 
@@ -193,7 +193,7 @@ class Forward(Ours):
 
 
 class Prompt(Ours):
-    """A prompt that is read at once, with the logits of its last token alone, as text begins."""
+    """A prompt read at once, with the logits of its last token alone, as generation begins."""
 
     def run(self):
         said = self.bench.call(
@@ -235,7 +235,8 @@ class Decode(Ours):
 
 
 class Translate(Ours):
-    """Greedy decoding of as many tokens as asked for: the weights are untrained, the work is meant."""
+    """Greedy decoding of as many tokens as requested; the weights are untrained, because only the amount of work
+    matters."""
 
     def model(self):
         row, folder = self.row, os.path.join(self.bench.folder, f"untrained-{self.row['model']}")
@@ -317,7 +318,7 @@ def before(row, bench):
 
 
 class Torch:
-    """A worker of tests/peers/, which stays and is asked for each turn."""
+    """A worker of tests/peers/, a process that is asked again in each turn."""
 
     def __init__(self, name, row, bench, script, *options):
         self.name, self.row, self.times, self.memory, self.parameters = name, row, {}, 0, None
@@ -355,7 +356,7 @@ MORE_SIZES = ("vocab", "context", "source", "head")
 
 
 def open_peers(row, bench):
-    """The peers of a row that this run wants; wait() waits until one is ready."""
+    """The peers of a row that this run requests; wait() waits until one is ready."""
     there = {"llm.c": bench.llmc, "alone": True}
     wanted = [kind for kind in row["peers"] if there.get(kind, bench.peers)]
     earlier = [before(row, bench)] if bench.before and "gain" in row else []
@@ -376,7 +377,7 @@ def open_peer(kind, row, bench):
         full = ["--full"] if row.get("full") else []
         return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes, *full)
     architecture, sizes = row["model"].split("-")[0], {**row["sizes"], **row}
-    naive = kind == "naive"  # never in bf16, but for the Llama family
+    naive = kind == "naive"  # never in bf16, except for the Llama family
     name = "PyTorch naive" if naive else "PyTorch"
     dtype = row["dtype"]
     if naive and dtype == "bf16" and architecture not in LLAMA_FAMILY:
@@ -392,6 +393,6 @@ def open_peer(kind, row, bench):
         options += given(sizes, "layers", "heads", "width", "image", "patch", "channels", "batch", "vocab")
         return Torch(name, row, bench, "vit.py", *options, *given(row, "threads"))
     options += [f"--model={architecture}", *given(sizes, *SIZES, *MORE_SIZES)]
-    if "tokens" in row:  # --seq is what ./train pads them to, PyTorch takes them as they are
+    if "tokens" in row:  # --seq is the length to which ./train pads the pairs; PyTorch gets them unpadded
         options += [f"--seq={row['tokens']}", f"--tokens={row['tokens']}"]
     return Torch(name, row, bench, "architectures.py", *options)

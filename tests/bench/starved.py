@@ -1,10 +1,10 @@
-"""A reader whose work is real: training on JPEG files of several megapixels with more and more workers."""
+"""A reader with real work: training on JPEG files of several megapixels, with more and more workers."""
 import os
 
 import profile_runs as runs
 from profile_runs import ms, share
 
-# Classes, pictures drawn of each, names that each picture has, its width and height; then batch, and steps by workers.
+# # Classes, pictures per class, names per picture, width and height; then batch, and steps by workers.
 GPU = (10, 20, 15, 2000, 1500, 32, {0: 8, 1: 12, 2: 16, 4: 24, 8: 32})
 CPU = (2, 4, 4, 640, 480, 4, {0: 6, 1: 8, 2: 8})
 
@@ -24,7 +24,7 @@ def draw(machine, classes, drawn, names, width, height):
 
 
 def binding(row, reading, workers, free):
-    """The limit of a step; `reading` is the time of one thread for a batch."""
+    """The limit of a step; `reading` is one thread's time for a batch."""
     if row["reader cost"] < 0.1 * row["batch cost"]:
         return "the model's step"
     if workers == 0:

@@ -49,7 +49,8 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Norm after each branch. One with `cross` is a decoder's: causal, and it attends to `memory`, too."""
+    """A block with a norm after each branch. With `cross` it is a decoder's block: causal, and it also attends to
+    `memory`."""
 
     def __init__(self, width, heads, activation, eps, naive, cross=False):
         super().__init__()
@@ -80,7 +81,7 @@ class Bert(nn.Module):
         self.bias = nn.Parameter(torch.zeros(rows))
 
     def forward(self, tokens, segments, places=None, targets=None):
-        """Hidden states, or with `targets` the loss: of the tokens at `places`, or of all."""
+        """Returns hidden states, or with `targets` the loss over the tokens at `places`, or over all tokens."""
         x = self.token(tokens) + self.position.weight[: tokens.shape[1]] + self.segment(segments)
         x = self.norm(x)
         for block in self.blocks:
@@ -135,7 +136,7 @@ def integers(o, device, *shape):
 
 def token_batch(o, device):
     tokens = integers(o, device, o.batch, o.seq)
-    return tokens, torch.zeros_like(tokens)  # of the first segment
+    return tokens, torch.zeros_like(tokens)  # everything is the first segment
 
 
 def masked_batch(o, device):
@@ -162,7 +163,7 @@ def training(model, run, o, device):
 
 
 def forward(model, run, o, device):
-    """BERT's hidden states; the encoder-decoder's loss, and what its backward pass needs is kept."""
+    """Runs BERT to hidden states, or the encoder-decoder to the loss, keeping what its backward pass needs."""
     bert = o.model == "bert"
     batch = (token_batch if bert else pair_batch)(o, device)
 
@@ -194,13 +195,13 @@ WORKS = {"train": training, "forward": forward, "translate": translating}
 
 
 def parameters(o):
-    """How many the model has without its vocabulary's padding, as ./train counts them."""
+    """The number of parameters without the vocabulary's padding, as ./train counts them."""
     with torch.device("meta"):
         return sum(p.numel() for p in MODELS[o.model](o, o.vocab).parameters())
 
 
 def build(o, device):
-    """The model with its vocabulary padded to a multiple of 128, as ./train's."""
+    """The model with its vocabulary padded to a multiple of 128, as in ./train."""
     model = MODELS[o.model](o, -(-o.vocab // 128) * 128)
     for parameter in model.parameters():
         if parameter.dim() > 1:

@@ -15,7 +15,7 @@ from worker import add_integers, find_device, serve
 
 
 def by_primitives(z):
-    """The eight of tests/bench/gelu.c."""
+    """The eight primitives of tests/bench/gelu.c."""
     return 0.5 * (z * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z.pow(3)))))
 
 

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from worker import add_integers, find_device, join, prepare, serve
 
-VOCAB, MULTIPLE = 50257, 128  # rows are padded to a multiple, as ./train's
+VOCAB, MULTIPLE = 50257, 128  # rows are padded to a multiple, as in ./train
 BUCKETS = 64  # MiB of gradients that ranks add at once
 
 
@@ -106,7 +106,7 @@ def optimizer(model, path, rate=3e-4):
 
 
 def step_of(model, run, update, dtype, device):
-    """A function that makes one step on (tokens, targets) and gives the loss, which stays on the device."""
+    """Returns a function that makes one step on (tokens, targets) and returns the loss, which stays on the device."""
 
     def step(tokens, targets):
         with torch.autocast(device, torch.bfloat16, enabled=dtype == "bf16"):
@@ -138,7 +138,7 @@ def forward(model, run, o, device):
 
 
 def captured(step):
-    """What replays a step as one CUDA graph."""
+    """Returns a function that replays a step as one CUDA graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -152,7 +152,7 @@ def captured(step):
 
 
 def decoding(model, o, layers, heads, size, device):
-    """One step from a token and its position, which stay on the device; on a GPU a CUDA graph."""
+    """A step from a token and its position, which stay on the device; on a GPU one CUDA graph."""
     cache = torch.zeros(layers, 2, o.batch, heads, o.seq, size, device=device, dtype=model.token.weight.dtype)
     token = torch.zeros(o.batch, 1, dtype=torch.long, device=device)
     position = torch.zeros(1, dtype=torch.long, device=device)
@@ -173,7 +173,7 @@ def build(o, device):
 
 
 def compiled(model, path, gpus=1):
-    """What runs the model on that path."""
+    """Returns a function that runs the model on that path."""
     if gpus > 1:
         model = DistributedDataParallel(model, bucket_cap_mb=BUCKETS, gradient_as_bucket_view=True)
     return torch.compile(model, dynamic=False) if path == "compiled" else model

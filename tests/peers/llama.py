@@ -29,11 +29,11 @@ class Sizes:
     width: int
     heads: int
     kv_heads: int
-    size: int  # of a head
+    size: int  # columns of a head
     hidden: int
     vocab: int
     theta: float
-    bias: bool = False  # of queries, keys and values
+    bias: bool = False  # queries, keys and values have biases
 
 
 PRESETS = {
@@ -103,7 +103,7 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """The head is the token's table. `computed`: the dtype in which its layers compute."""
+    """The head is tied to the token table. `computed` is the dtype in which its layers compute."""
 
     def __init__(self, s, naive, computed):
         super().__init__()
@@ -177,7 +177,7 @@ def main():
     if o.work == "decode":
         step = decoding(model, o, model.s.layers, model.s.kv_heads, model.s.size, device)
         return serve(step, parameters=count)
-    model.last = o.work == "prompt"  # logits of the last token alone
+    model.last = o.work == "prompt"  # computes logits of the last token only
     work = training if o.work == "train" else forward
     serve(work(model, compiled(model, o.path), o, device), parameters=count)
 

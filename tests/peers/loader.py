@@ -20,7 +20,7 @@ WARMUP, SHARE = 20, 0.38
 
 
 class Slow(Dataset):
-    """Batches at random, each of which takes `delay` seconds."""
+    """Random batches, each of which takes `delay` seconds."""
 
     def __init__(self, o, delay, count):
         self.o, self.delay, self.count = o, delay, count

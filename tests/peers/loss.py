@@ -23,7 +23,7 @@ SHARD_HEADER = 1024  # bytes
 
 
 def philox(counter, key):
-    """Philox4x32-10 (Salmon et al. 2011), as base/random.c has it."""
+    """Philox4x32-10 (Salmon et al. 2011), as in base/random.c."""
     a, b, c, d = counter
     key0, key1 = key
     for _ in range(10):
@@ -34,7 +34,7 @@ def philox(counter, key):
 
 
 def permuted(seed, epoch, count, index):
-    """Place `index` of the shuffle of `count` windows in an epoch: random_permute of base/random.c."""
+    """Element `index` of the shuffle of `count` windows in an epoch: random_permute of base/random.c."""
     bits = 1
     while bits < 31 and 1 << (2 * bits) < count:
         bits += 1
@@ -115,7 +115,7 @@ def load(model, tensors):
 
 
 class Trained(GPT2):
-    """The head without padding rows, as ./train's loss has it."""
+    """The head without padding rows, as in ./train's loss."""
 
     def forward(self, tokens, targets):
         x = self.token(tokens) + self.position.weight[: tokens.shape[1]]

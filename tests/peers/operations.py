@@ -1,5 +1,5 @@
-"""A step of a GPT-2 of `nn.Linear` under PyTorch's profiler, beside fusebox's table of the same step in PyTorch's
-words: names, calls, shapes, and how long a call takes by itself.
+"""A step of a GPT-2 of `nn.Linear` under PyTorch's profiler, compared with fusebox's table of the same step in
+PyTorch's terms: names, calls, shapes, and the time of a call by itself.
 
     ./train --device=cpu --threads=2 --layers=2 --heads=4 --width=64 --context=64 --batch=4 --vocab=256
             --tokenizer=bytes --fused=0 --dtype=fp32 --steps=20 --profile=10,0,1,5,1 --torch-compat --profile-out=ours
@@ -59,7 +59,7 @@ class Model(nn.Module):
 
 
 def traced(o):
-    """The events of some steps, added up by name and shapes."""
+    """Adds up the events of some steps by name and shapes."""
     device = find_device()
     model = Model(o).to(device)
     matrices = [p for p in model.parameters() if p.dim() > 1]
@@ -86,7 +86,7 @@ def traced(o):
 
 
 def compare(o, theirs, ours, heading):
-    """A line for each name: calls of a step, and microseconds of a call by itself."""
+    """Prints a line for each name: calls per step, and microseconds of a call by itself."""
     print(f"{heading:72} {'calls':>7} {'ours':>7} {'us each':>9} {'ours':>9} {'ratio':>6}")
     same = 0
     for name, (calls, time) in sorted(theirs.items(), key=lambda row: -row[1][1]):

@@ -2,11 +2,12 @@
 
     python3 tests/peers/pictures.py [--build=build] [--count=200] [--seed=1] [--time=FOLDER]
 
-Draws pictures of odd sizes, modes and formats, scales them by `build/bench/pictures process` and by the processor, and
-prints the largest difference for each filter, of 255, by how they are stored. Exit code 1 if a bilinear one is above 1.
-A bicubic filter, which overshoots, takes the axes in Pillow 13's order; earlier versions differ by more. With --time, how
-many pictures a second one core decodes of that folder's JPEG files: the thread's own time, so that others' load does not count.
-Needs: pip install pillow numpy transformers torch torchvision. Run from the checkout's root.
+Draws pictures of odd sizes, modes and formats, scales them by `build/bench/pictures process` and by the processor,
+and prints the largest difference for each filter, of 255, by how they are stored. Exit code 1 if a bilinear one is
+above 1. A bicubic filter, which overshoots, takes the axes in Pillow 13's order; earlier versions differ by more.
+With --time, how many pictures a second one core decodes of that folder's JPEG files: the thread's own time, so that
+others' load does not count. Needs: pip install pillow numpy transformers torch torchvision. Run from the checkout's
+root.
 """
 
 import argparse
@@ -30,7 +31,7 @@ LIMIT = 1
 
 
 def drawn(draw, numbers):
-    """Noise of some coarseness, waves and edges; from one row of pixels to a thousand."""
+    """A random picture: noise of some coarseness, waves and edges, of one to a thousand rows of pixels."""
     width, height = (max(1, int(draw.choice([1, 2, 5, 30, 200, 700]) * draw.uniform(0.6, 1.7))) for _ in range(2))
     mode = draw.choice(["RGB", "RGB", "RGB", "L", "RGBA", "LA", "P", "1"])
     channels = {"RGB": 3, "RGBA": 4, "LA": 2}.get(mode, 1)

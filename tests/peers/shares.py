@@ -40,7 +40,7 @@ def shares(work, device):
     spent, whole = dict.fromkeys(CATEGORIES.values(), 0), 0
     for event in recorded.key_averages():
         if not event.key.startswith("aten::"):
-            continue  # a kernel's time is its operator's
+            continue  # a kernel's time counts to its operator
         time = event.self_device_time_total if device == "cuda" else event.self_cpu_time_total
         whole += time
         if event.key in CATEGORIES:

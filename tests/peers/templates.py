@@ -5,8 +5,8 @@
 FOLDER holds real templates, a file each, as a model's chat_template.jinja; the licence of most forbids to have them
 here. Each is rendered with conversations of all kinds, and --altered=N times changed a little, by jinja2 and by
 fusebox. Prints how many are served: everything that jinja2 renders is the same here, and what it refuses is refused;
-each line that stops another; and renderings that differ. Exit code 1 if one does.
-Needs: pip install transformers jinja2. Run from the checkout's root.
+each line that stops another; and renderings that differ. Exit code 1 if one does. Needs: pip install transformers
+jinja2. Run from the checkout's root.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def altered(source, draw):
 
 
 def compare(process, source):
-    """The number of equal renderings, the differences as (variables, theirs, ours), and the refusals."""
+    """The number of equal renderings, the differences as (variables, transformers' text, our text), and the refusals."""
     same, differ, refused = 0, [], set()
     try:
         template = chat_template_utils._compile_jinja_template(source)

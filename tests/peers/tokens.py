@@ -3,9 +3,8 @@
     python3 tests/peers/tokens.py [--build=build] [--count=20000] [--seed=1] [--only=KIND,...] [FOLDER...]
 
 Each text is encoded as plain data (encode_special_tokens) and as a conversation, by the folder and by what is saved
-of it, which transformers loads, too. Prints a line for each tokenizer, and the shortest text that differs. Exit code 1
-if one does.
-Needs: pip install tokenizers transformers. Run from the checkout's root.
+of it, which transformers loads, too. Prints a line for each tokenizer, and the shortest text that differs. Exit code
+1 if one does. Needs: pip install tokenizers transformers. Run from the checkout's root.
 """
 
 import argparse
@@ -34,7 +33,7 @@ PIECES = ["'s", "'LL", "'\u017f", "don't", "I'm", "1", "23", "456", "7890", "3.1
 
 
 def make_text(draw, words, tokens):
-    """Words, spaces, pieces, added tokens and characters of one script or of any, side by side."""
+    """A random text of words, spaces, pieces, added tokens and characters, of one script or of any."""
     parts = []
     low, high = draw.choice(RANGES)
     for _ in range(draw.choice([1, 2, 5, 12, 30])):

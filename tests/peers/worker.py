@@ -1,11 +1,11 @@
 """Code shared by the peer scripts. A peer builds its work once, reports that it is ready, and then times it as often
-as it is asked to, so that fusebox and its peers can run in turns on one machine:
+as requested, so that fusebox and its peers can run in turns on one machine:
 
     peer -> {"ready": true, "torch": "2.11.0", "device": "NVIDIA H200", ...}
     <- 20                                    (a line: how often to run)
     peer -> {"ms": [36.1, 36.0, ...], "memory": 30601641984}
 
-It ends at the end of its input. With several GPUs it is the first of as many processes.
+A peer ends at the end of its input. With several GPUs this protocol is that of the first of as many processes.
 """
 
 import datetime
@@ -30,20 +30,20 @@ def add_integers(parser, **defaults):
 
 
 def find_device():
-    """Where the work runs."""
+    """The device on which the work runs."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def prepare(o):
-    """The same numbers at random in every process, and no more threads than --threads asks for."""
+    """Seeds the random numbers equally in every process, and limits the threads to --threads."""
     torch.manual_seed(0)
     if o.threads:
         torch.set_num_threads(o.threads)
 
 
 def join(gpus):
-    """One process per GPU. The first starts the others and passes commands on through a store, because waiting in a
-    collective would keep a GPU busy while others are timed."""
+    """Runs one process per GPU. The first starts the others and passes commands on through a store, because waiting in
+    a collective would keep a GPU busy while other programs are timed."""
     if gpus == 1:
         return None
     rank = int(os.environ.get("RANK", 0))
@@ -62,7 +62,7 @@ def join(gpus):
 
 
 def turns(store):
-    """How often to run, turn by turn, until the end of the input."""
+    """Yields the number of runs of each turn, until the end of the input."""
     turn = 0
     while True:
         turn += 1
@@ -100,7 +100,7 @@ def times(work, count):
 
 
 def answer(measure, store=None, **facts):
-    """Runs the protocol with `measure`, which returns the answer to a number; `store` is join()'s."""
+    """Runs the protocol with `measure`, which returns the answer to a number; `store` is the result of join()."""
     cuda = torch.cuda.is_available()
     say(ready=True, torch=torch.__version__, device=torch.cuda.get_device_name() if cuda else "CPU", **facts)
     for count in turns(store):
@@ -108,8 +108,8 @@ def answer(measure, store=None, **facts):
 
 
 def serve(work, warmup=WARMUP, store=None, **facts):
-    """Answers with the times of `work`, a function, or of several by name. A GPU that has been idle runs its
-    first passes at a higher clock, so on one every turn is warmed up, as ./train and ./infer are."""
+    """Answers with the times of `work`, a function or several functions by name. An idle GPU runs its first passes at a
+    higher clock, so every turn begins with a warm-up, as in ./train and ./infer."""
     works = work if isinstance(work, dict) else {"ms": work}
     cuda = torch.cuda.is_available()
     again = warmup if cuda else 0

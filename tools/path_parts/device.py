@@ -1,4 +1,4 @@
-"""The functions that a recorded step launches from and the kernels that it launches, with their places."""
+"""The functions from which a recorded step launches kernels, and these kernels, with their places."""
 import json
 import re
 
@@ -9,7 +9,7 @@ KERNEL = re.compile(r"__global__\s+(?:(?:static|void|__launch_bounds__\((?:[^()]
 
 
 def kernel_places():
-    """Where each kernel of the sources is defined, by its name: "kernels/norm/cuda_fused.cu:27"."""
+    """The place where each kernel of the sources is defined, by its name: "kernels/norm/cuda_fused.cu:27"."""
     found = {}
     for path in sorted(p for floor in FLOORS for p in (ROOT / floor).rglob("*.cu*")):
         text = path.read_text()
@@ -20,21 +20,21 @@ def kernel_places():
 
 
 def function_at(place):
-    """The name of the function in which a line stands; "" where there is none."""
+    """The name of the function that contains a line, or ""."""
     path, _, line = place.rpartition(":")
     lines = (ROOT / path).read_text().splitlines()[:int(line)] if (ROOT / path).is_file() else []
     return next((m.group(1) for text in reversed(lines) if (m := FUNCTION.match(text))), "")
 
 
 def base_name(kernel):
-    """A kernel's name as the compiler tells it, without return type, namespaces, parameters, template arguments."""
+    """A kernel's name as the compiler reports it, without return type, namespaces, parameters, template arguments."""
     name = re.sub(r"^void |\(anonymous namespace\)::", "", kernel)
     return re.split(r"[<(]", name)[0].split("::")[-1]
 
 
 def kernel_place(kernel, source, places):
-    """The definition of a kernel; if several have the name, those in the launching file, else in its folder. "" for a
-    library's kernel."""
+    """The place of a kernel's definition. If several kernels have the name, one in the launching file is preferred,
+    then one in its folder. "" for a library's kernel."""
     found = places.get(base_name(kernel), [])
     for near in (source.rpartition(":")[0] + ":", source.rpartition("/")[0] + "/"):
         found = [p for p in found if p.startswith(near)] or found
@@ -42,13 +42,13 @@ def kernel_place(kernel, source, places):
 
 
 class Launches:
-    """The launches in the first recorded step of a trace file and their origins, in the order of the first launch."""
+    """The launches in the first recorded step of a trace file and their origins, in order of the first launch."""
 
     def __init__(self, trace):
         events = [e for e in json.loads(trace)["traceEvents"] if e.get("ph") == "X" and "step" in e["args"]]
         step = min((e["args"]["step"] for e in events), default=0)
         events = sorted((e for e in events if e["args"]["step"] == step), key=lambda e: e["ts"])
-        self.kernels = {}  # by pass, operation and place of the launch: how often each kernel ran
+        self.kernels = {}  # by pass, operation and place of the launch: the number of runs of each kernel
         for e in (e for e in events if e["cat"] in ("primitive", "kernel") and e["args"].get("source")):
             a = e["args"]
             inside = self.kernels.setdefault((a.get("pass", "-"), a.get("operation", "-"), a["source"]), {})
@@ -56,7 +56,7 @@ class Launches:
                 inside[e["name"]] = inside.get(e["name"], 0) + 1
 
     def write(self, title):
-        """The list as text, and the places at which no function stands."""
+        """The list as text, and the places outside of functions."""
         places, out, lost = kernel_places(), [title + "\n"], []
         for (passed, operation, source), kernels in self.kernels.items():
             function = function_at(source)

@@ -13,7 +13,7 @@ DECLARATION = re.compile(r"^ +(?!return |goto |else )(?:const |struct )*[A-Za-z]
 
 
 class Hits:
-    """When each statement was first executed, and as which type in the files that are compiled for several."""
+    """The time of each statement's first execution, and its type in files that are compiled for several types."""
 
     def __init__(self, files, counts):
         self.when, self.types = {}, {}
@@ -23,7 +23,7 @@ class Hits:
 
     def look(self, s, file, counts, within=None):
         if s.id is None and within and s.kind not in ("label", "directive"):
-            self.when[s] = within  # of a vector loop, which is counted as a whole
+            self.when[s] = within  # in a vector loop, which is counted as a whole
         elif s.id is not None:
             found = {TYPES[k]: counts[s.id + k] for k in range(file.step) if s.id + k in counts}
             if found:
@@ -36,7 +36,7 @@ class Hits:
 
 
 def executed_lines(file, f, executed):
-    """The lines of the source on which an executed statement, or the head of one, stands: no lone brace or label. None
+    """The source lines with an executed statement or its head; lines with only a brace or a label do not count. None
     for all statements."""
     lines, t = set(), file.tokens
 
@@ -87,11 +87,11 @@ class Pruned:
             if t[i].text == "(" and before.kind == "word" and before.text not in self.pure | {"if", "return", "TYPED"}:
                 return False
             if t[i].text == "(" and before.text in (")", "]"):
-                return False  # a call of what an expression points to
+                return False  # it calls a function by pointer
         return True
 
     def initial(self, t, i):
-        """Whether an equals sign gives a variable its first value, or a field of a literal its own."""
+        """Whether an equals sign initializes a variable, or a field of a literal."""
         before = i - 2
         while t[before].text == "*":
             before -= 1
@@ -99,7 +99,7 @@ class Pruned:
         return t[i - 1].kind == "word" and declares
 
     def without_unused(self, body):
-        """A body without the variables that only omitted code had used."""
+        """A body without the variables that only omitted code uses."""
         while True:
             for found in DECLARATION.finditer(body):
                 value = found.group(2) or ""
@@ -111,13 +111,13 @@ class Pruned:
                 return body
 
     def took(self, s):
-        """Whether it was executed; a label counts as executed if the following statement was."""
+        """Whether a statement was executed; a label counts as executed if the following statement was."""
         if s.kind == "block":
             return s in self.hits.when or any(self.took(p) for p in s.parts)
         return s in self.hits.when
 
     def text(self, file, first, last, depth):
-        """The source of the tokens, with the lines after the first moved as the first is."""
+        """The source of the tokens; later lines move by as many columns as the first."""
         begin, end = file.tokens[first].start, file.tokens[last - 1].end
         first = next((i for i in range(first, last) if file.tokens[i].kind != "directive"), first)
         column = file.tokens[first].start - (file.text.rfind("\n", 0, file.tokens[first].start) + 1)
@@ -146,7 +146,7 @@ class Pruned:
         return head + "    " * depth + "{\n" + self.inside(file, s, depth + 1) + "    " * depth + "}\n"
 
     def inside(self, file, s, depth):
-        """The statements of a block, or a statement that is alone; a label where what follows it was executed."""
+        """The statements of a block, or a single statement; a label stays if the following statement was executed."""
         if s.kind != "block":
             return self.statement(file, s, depth)
         out, labels = [], []
@@ -168,12 +168,12 @@ class Pruned:
         return "".join(out)
 
     def leaves(self, file, s):
-        """Whether a decision changes nothing, has one branch, and that one leaves."""
+        """Whether a decision changes nothing and has a single branch, which leaves the function or loop."""
         last = s.parts[0].parts[-1:] or s.parts[:1]
         return len(s.parts) == 1 and self.harmless(file, s.first + 2, s.head - 1) and self.falls(file, last[0])
 
     def falls(self, file, s):
-        """Whether nothing that follows a statement is executed after it."""
+        """Whether nothing after a statement is executed."""
         return file.tokens[s.first].text in ("break", "return", "continue", "goto")
 
     def body(self, file, s, depth, head):
@@ -228,7 +228,7 @@ class Pruned:
         return self.body(file, only, depth, head)
 
     def alone(self, file, s, only, depth):
-        """The one branch of two that was taken, without the decision."""
+        """The executed branch of two, without the decision."""
         declares = only.kind == "block" and any(
             re.match(r"(?!return )(const |struct )*[A-Za-z]\w* +\**\w+( =|;|,|\[)", file.slice(p.first, p.last))
             for p in only.parts if p.kind == "simple")

@@ -1,13 +1,13 @@
 """A C file as tools/path needs it: its items at file scope, and of a function the tree of its statements.
 
-The files are laid out by clang-format and compile without a warning, so this is no parser of C: it matches brackets,
-and tells statements apart by the word that they begin with."""
+The files are laid out by clang-format and compile without a warning, so this is not a parser of C: it matches
+brackets, and distinguishes statements by their first word."""
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FLOORS = ("base", "kernels", "optim", "data", "comm", "model", "run", "tasks")  # where a step may lead
-TYPES = ("float", "bf16", "double")  # as the Makefile compiles cpu_naive.c and cpu_fused.c
+FLOORS = ("base", "kernels", "optim", "data", "comm", "model", "run", "tasks")  # the floors that a step may reach
+TYPES = ("float", "bf16", "double")  # types for which the Makefile compiles cpu_naive.c and cpu_fused.c
 LOOP_MACROS = set(re.findall(r"'(\w+)'", re.search(r"ForEachMacros:.*", (ROOT / ".clang-format").read_text()).group()))
 
 TOKEN = re.compile(r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)
@@ -17,7 +17,7 @@ TOKEN = re.compile(r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)
     |(?P<sign>->|\+\+|--|<<=|>>=|[-+*/%&|^=<>!]=|&&|\|\||<<|>>|\.\.\.|.)""", re.X | re.S)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 ALONE = re.compile(r"\s*#\s*pragma\s+omp\s+(barrier|taskwait|taskyield|flush)")
-LOOPS = {"for", "while", "switch"}  # and the macros that are loops, as .clang-format lists them
+LOOPS = {"for", "while", "switch"}  # in addition to the loop macros that .clang-format lists
 
 
 class Token:
@@ -44,8 +44,8 @@ def closing(tokens, i):
 
 
 class Statement:
-    """kind: block, if, loop (switch, too), do, label, directive, simple. tokens[first:head] are its own, such as a
-    loop's header with the pragmas before it; parts are the statements in it."""
+    """kind: block, if, loop (also switch), do, label, directive, simple. tokens[first:head] belong to the statement
+    itself, such as a loop's header with the pragmas before it; parts are its inner statements."""
 
     def __init__(self, kind, first):
         self.kind, self.first, self.head, self.last, self.parts, self.id = kind, first, first, first, [], None
@@ -55,7 +55,7 @@ class Function:
     def __init__(self, file, first, brace, last):
         t = file.tokens
         self.file, self.first, self.brace, self.last = file, first, brace, last
-        end = brace - 1  # the parenthesis behind the parameters
+        end = brace - 1  # the parenthesis after the parameters
         begin = next(i for i in range(end, first, -1) if t[i].text == "(" and closing(t, i) == end)
         self.typed = t[begin - 1].text == ")"  # TYPED(name)
         self.name = t[begin - 2 if self.typed else begin - 1].text
@@ -187,7 +187,7 @@ class Item:
 
 
 class File:
-    """A source; step: how many types it is compiled for."""
+    """A source file. step: number of types for which it is compiled."""
 
     def __init__(self, path, text, loops):
         self.path, self.text, self.loops = path, text, loops
@@ -206,7 +206,7 @@ class File:
                 if i == len(t) or t[i].kind == "directive":
                     break
             if i == len(t) or t[i].kind == "directive":
-                continue  # a macro alone
+                continue  # a macro by itself
             if t[i].text == "{" and t[i - 1].text == ")" and t[first].text != "SLOT":
                 last = closing(t, i) + 1
                 self.functions.append(Function(self, first, i, last))
@@ -218,11 +218,11 @@ class File:
             self.items.append(Item(self, first, i, "declaration"))
 
     def vector(self, s):
-        """Whether a loop is vector code, by a pragma or a macro that holds one."""
+        """Whether a loop is vector code, by a pragma or by a macro with a pragma."""
         return re.search(r"\bsimd\b|\bEACH_ELEMENT\b", self.slice(s.first, s.head)) is not None
 
     def variables(self):
-        """Static variables that change."""
+        """Static variables that are not constant."""
         return [i for i in self.items if i.kind == "declaration" and i.static and not i.constant and not i.type]
 
     def slice(self, first, last):
@@ -232,14 +232,14 @@ class File:
         return self.text.count("\n", 0, self.tokens[i].start) + 1
 
     def comment_before(self, i):
-        """Where the comment begins that stands on lines of its own right before a token."""
+        """The beginning of the comment on separate lines directly before a token."""
         start, floor = self.tokens[i].start, self.tokens[i - 1].end if i else 0
         between = self.text[floor:start]
         found = re.search(r"\n[ \t]*(/\*(?:(?!\*/).)*\*/|//[^\n]*(?:\n[ \t]*//[^\n]*)*)[ \t]*\n[ \t]*$", between, re.S)
         return floor + found.start(1) if found else start
 
     def comment_behind(self, i):
-        """Where the comment ends that stands on the line of token i - 1, behind it."""
+        """The end of the comment after token i - 1 on the same line."""
         end = self.tokens[i - 1].end
         found = re.match(r"[ \t]*//[^\n]*", self.text[end:])
         return end + (found.end() if found else 0)
@@ -247,7 +247,7 @@ class File:
 
 def read_sources():
     names = sorted(str(p.relative_to(ROOT)) for floor in FLOORS for p in (ROOT / floor).rglob("*.c"))
-    return [File(n, (ROOT / n).read_text(), LOOP_MACROS) for n in names if not n.startswith("comm/mpi/")]  # a module
+    return [File(n, (ROOT / n).read_text(), LOOP_MACROS) for n in names if not n.startswith("comm/mpi/")]  # a module of its own
 
 
 def read_headers():

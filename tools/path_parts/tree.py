@@ -1,4 +1,5 @@
-"""A copy of the sources with a counter before every statement; its functions give way to their copies in the path."""
+"""A copy of the sources with a counter before every statement. The path's copies of functions replace those of the
+tree."""
 import re
 import shutil
 import subprocess
@@ -42,7 +43,7 @@ __attribute__((destructor)) static void path_write(void) {
 
 
 class Counted:
-    """Numbers the statements of a file, and writes it with a counter before each of them."""
+    """Numbers the statements of a file, and writes the file with a counter before each of them."""
 
     def __init__(self, file, entries, next_id):
         self.file, self.next, self.entries, self.inserted, self.tail = file, next_id, entries, [], ""
@@ -60,7 +61,7 @@ class Counted:
         self.inserted.append((at, text))
 
     def share(self, item):
-        """A static variable is the path's as well: it gets a name of its own that the linker sees."""
+        """Gives a static variable, which the path uses too, a unique name that the linker sees."""
         t = self.file.tokens
         self.inserted.append((t[item.first].start, None))
         for i, x in enumerate(t):
@@ -80,7 +81,7 @@ class Counted:
             else:
                 self.insert(t[s.first].start, f"{self.hit(s)}{pragma}")
         if s.kind == "loop" and self.file.vector(s):
-            return  # counters would keep it from being vector code, which adds up in another order
+            return  # counters would prevent vectorization, which changes the order of sums
         kind = "switch" if s.kind == "loop" and t[s.first].text == "switch" else "part"
         for part in s.parts:
             self.statement(part, kind if s.kind != "block" else "")

@@ -9,7 +9,7 @@ from path_parts.tree import symbol, unit_of
 
 
 class Writer:
-    """Writes the executed functions of the files as one."""
+    """Writes the executed functions of the files as one file."""
 
     def __init__(self, files, hits):
         self.hits, self.headers = hits, read_headers()
@@ -79,9 +79,9 @@ class Writer:
                     owners.setdefault(name, set()).add(file.path)
         self.renamed = {}
         for file in self.used_files:
-            completed = {n for i in self.items[file] for n in i.names  # of a type that a header declares
+            completed = {n for i in self.items[file] for n in i.names  # completes a type that a header declares
                          if file.slice(i.first, i.last).startswith("struct") and "a header" in owners.get(n, ())}
-            undefined = set(re.findall(r"#\s*undef\s+(\w+)", file.text))  # what an included table of rows uses
+            undefined = set(re.findall(r"#\s*undef\s+(\w+)", file.text))  # undefined after an included table of rows uses it
             self.renamed[file] = {n: f"{n}__{unit_of(file)}" for n in self.local[file] - completed - undefined
                                   if len(owners.get(n, ())) > 1}
 
@@ -94,7 +94,7 @@ class Writer:
         fields = re.match(r"(/\*.*?\*/\s*)?(typedef )?(struct|union)\b", text, re.S)
         for i, t in enumerate(tokens):
             if fields and t.text in names and i + 1 < len(tokens) - 1 and tokens[i + 1].text in (";", ",", "[", ":"):
-                continue  # of the same name
+                continue  # an item of the same name
             if t.kind == "directive":
                 new = re.sub(r"(?<![\w.>])[A-Za-z_]\w*", lambda m: names.get(m.group(), m.group()), t.text)
             elif t.text in names and (i == 0 or tokens[i - 1].text not in (".", "->")):
@@ -106,12 +106,12 @@ class Writer:
         return "".join(out) + text[last:]
 
     def signature(self, f):
-        """A pointer's target is not static, because the program's pointers refer to it when the file is tried."""
+        """Makes a pointer's target non-static, because the program's pointers refer to it when the file is tried."""
         text = f.file.slice(f.first, f.brace)
         return self.rename(f.file, re.sub(r"^static (inline )?", "", text) if f in self.pointed else text)
 
     def room_heading(self, f, seen):
-        """The contract's comment, before the first function of an operation's folder."""
+        """The comment of the contract, before the first function of an operation's folder."""
         path = Path(f.file.path)
         header = ROOT / path.parent / f"{path.parent.name}.h"
         if path.parent in seen or not re.search(rf"SLOT\([^;]*\b{f.name}\)", f.file.text):
@@ -167,7 +167,7 @@ class Writer:
         return re.sub(r"\n{3,}", "\n\n", text)
 
     def inlined(self):
-        """The functions of headers that these call, and that those call, which come by #include."""
+        """The functions of headers that these functions call, directly or indirectly; they come by #include."""
         inline = {f.name: f for file in self.headers for f in file.functions}
         found, words = {}, set().union(*(self.words(body) for body in self.bodies.values()))
         while True:
@@ -178,7 +178,8 @@ class Writer:
             words = set().union(*(self.words(inline[n].file.slice(inline[n].brace, inline[n].last)) for n in words))
 
     def names(self):
-        """For the program in which the file is tried: what the linker calls its functions and variables there."""
+        """The names that the linker uses for the file's functions and variables in the program in which the file is
+        tried."""
         out = []
         for f in [f for f in self.ran if f in self.pointed or not f.static]:
             suffix = f"_{min(self.hits.types[f.file.path])}" if f.file.path in self.hits.types else ""
