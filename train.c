@@ -30,19 +30,19 @@ typedef struct {
     Feed feed;
     Batches batches;
     Trainer trainer;
-    size_t bytes[COMPARE_PATHS]; // that each path needs, where paths are compared
+    size_t bytes[COMPARE_PATHS]; // memory of each compared path
     Report report;
     Profiling *profiling;
-    const char *suffix; // of the profile's files, in a sweep
+    const char *suffix; // suffix of the profile's files in a sweep
     FILE *hash_trace;
     char *resume;         // the checkpoint to resume from, or NULL
     TrainingState state;  // its position
     bool whole;           // weights and state are those after state.step, not in the middle of a step
-    double learning_rate; // of the current step
-    StepResult result;    // of the current step
+    double learning_rate; // learning rate of the current step
+    StepResult result;    // result of the current step
     int64_t sample_every; // steps; 0: never
     int skips;            // consecutive skipped updates
-    bool stop;            // after a signal; with several ranks all of them know of it
+    bool stop;            // stop after a signal; all ranks know of the signal
 } Run;
 
 /* ---- setting up ---- */
@@ -258,7 +258,7 @@ static Status train(Run *run) {
         progress_line(run->report.progress, "continue with: %s --resume --out=%s", run->set.called, out);
     if (!*out) progress_line(run->report.progress, "nothing was saved; --out=FOLDER saves checkpoints");
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
-    run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
+    run->world.agreed = strcmp(reason, "diverged") == 0; // all ranks know that the run diverged
     if (!run->world.agreed) return OK;
     return fail(ERROR_NONFINITE,
                 "loss or gradient of the last %d step%s is not finite; lower --lr, or try --check",
@@ -283,7 +283,7 @@ static Status compare(Run *run) {
 
 static Status prepare(Run *run) {
     run->output = (OutputFolder){.options = &run->options, .set = &run->set, .first = run->world.rank == 0};
-    TRY(output_folder_take(&run->output)); // before anything is read from it
+    TRY(output_folder_take(&run->output)); // before the folder is read
     TRY(train_options_resume(&run->options, &run->set, run->output.first, &run->resume));
     TRY(open_session(run));
     return output_folder_rehearse(&run->output, &run->session);

@@ -20,7 +20,7 @@ typedef struct {
     char *base;          // NULL: counting only
     size_t capacity;     // bytes at base
     size_t used, peak;   // bytes, alignment and canaries included
-    bool canaries;       // write ARENA_CANARY_BYTES behind every tensor
+    bool canaries;       // write ARENA_CANARY_BYTES after every tensor
     ArenaEntry *entries; // the tensors in [0, used), in order
     int count;
     int64_t room;

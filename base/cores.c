@@ -17,7 +17,8 @@ void cores_share(char **argv) {
     char program[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
     ssize_t length = readlink("/proc/self/exe", program,
-                              sizeof program - 1); // not the link, whose name would become the process's name
+                              sizeof program - 1); // the program's file, not the link, whose name would
+                                                   // become the process's name
     if (length <= 0 || setenv("GOMP_SPINCOUNT", SPINS, 1) != 0) return;
     program[length] = 0;
     execv(program,

@@ -9,7 +9,8 @@ void cores_share(char **argv);
 /* CPU time of this process's threads, in seconds. */
 typedef struct {
     double ran, waited; // on a core; ready to run, but waiting for a core
-    double others;      // that cores ran other processes, including the host's other virtual machines
+    double others;      // time that cores spent on other processes, including the host's other virtual
+                        // machines
 } CoreTimes;
 
 CoreTimes cores_read(void);

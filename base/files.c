@@ -147,7 +147,8 @@ static Status open_output(FileWriter *w, const char *path) {
         return create_temporary(w);
     w->descriptor =
         open(path,
-             O_WRONLY | O_CLOEXEC); // by the given name, because the resolved name of a pipe cannot be opened
+             O_WRONLY | O_CLOEXEC); // opens the given name, because the resolved name of a pipe cannot be
+                                    // opened
     return w->descriptor < 0 ? fail_file("open", path) : OK;
 }
 

@@ -1,6 +1,6 @@
-/* float8: e4m3, an 8-bit number with a sign, a 4-bit exponent of bias 7 and a 3-bit fraction (Micikevicius
- * et al. 2022, "FP8 formats for deep learning", table 1). It has no infinity. The largest number is 448,
- * the smallest normal one 2^-6, the smallest one 2^-9. All bits set behind the sign is NaN. */
+/* float8: e4m3, an 8-bit number with a sign, a 4-bit exponent of bias 7 and a 3-bit fraction (Micikevicius et
+ * al. 2022, "FP8 formats for deep learning", table 1). It has no infinity. The largest number is 448, the
+ * smallest normal number 2^-6, the smallest number 2^-9. NaN has all bits after the sign set. */
 #pragma once
 
 #include "base/bfloat16.h"

@@ -25,7 +25,7 @@ static float extreme_of(const float *x) {
     return most > -least ? most : least;
 }
 
-/* Sets the scale; returns its inverse. A scale too small to be divided by leaves zeros. */
+/* Sets the scale; returns its inverse. If the scale is too small to divide by, all codes become zero. */
 static float set_scale(Group *group, float scale) {
     const float rounded = bfloat16_to_float(bfloat16_from_float(scale));
     group->scale = fabsf(rounded) >= 0x1p-120f ? rounded : 0;
@@ -73,7 +73,7 @@ static float best_scale(const float *x, const float *importance, const Group *gr
     return squares > 0 ? products / squares : 0;
 }
 
-/* The extreme gets an outer level, or lies a little before or behind it. */
+/* Tries scales that put the extreme value on an outer level, or slightly inside or outside of it. */
 static void quantize4(const float *x, const float *importance, Group *best) {
     static const float extremes[] = {-127, -115, -104, -138, 113};
     const float extreme = extreme_of(x);

@@ -8,7 +8,7 @@
 /* The peak rates of one memory level: bytes/s of all threads together. */
 typedef struct {
     double bytes;       // capacity; 0: no such level, or its size is unknown
-    double most;        // in the best mix of reading and writing
+    double most;        // bytes/s in the best mix of reading and writing
     double read, write; // reading only, and writing only; 0: unknown
 } Roof;
 

@@ -25,8 +25,8 @@ void *memory_reserve(size_t bytes) {
     return pointer;
 }
 
-/* A program that cannot allocate a list or a name cannot continue. Files are safe, because they are
- * written beside the old ones and renamed. The exit is immediate, because an ordinary exit would destroy
+/* A program that cannot allocate a list or a name cannot continue. Files are safe, because new files are
+ * renamed over the old ones only when complete. The exit is immediate, because an ordinary exit would destroy
  * library state that other threads still use. */
 static _Noreturn void run_out(size_t bytes) {
     fprintf(stderr, "%s: out of host memory: %zu bytes more were needed\n", program_invocation_short_name,

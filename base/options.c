@@ -146,7 +146,7 @@ static Hint hint_longer(const OptionSet *set, const char *name) {
     return hint;
 }
 
-/* The other program is started as this one is: ./infer beside ./train, fusebox-infer beside fusebox-train. */
+/* Names the other program as this one was called: ./infer for ./train, fusebox-infer for fusebox-train. */
 static Status fail_other(const OptionSet *set, const char *name) {
     const char *slash = strrchr(set->called, '/'), *own = strstr(slash ? slash : set->called, set->program);
     int before = own ? (int)(own - set->called) : 0;

@@ -27,15 +27,15 @@ typedef struct {
 
 typedef struct {
     OptionKind kind;
-    const char *name;         // long, without dashes
-    char letter;              // short, or 0
+    const char *name;         // long name, without dashes
+    char letter;              // one-letter name, or 0
     const char *argument;     // the value's name in --help: "N"; NULL for flags and choices
     const char *doc;          // one line; --help appends the default
     const char *default_text; // replaces the default in --help; "" shows none
     const char *bare;         // OPTION_TEXT: the value of --name without one; NULL if a value is required
     const char *choices;      // "cosine|linear"
     const char *alias;        // a name used elsewhere: accepted on the command line, not shown
-    const char *(*proposals)(int index); // OPTION_TEXT: values that a shell completes; NULL behind the last
+    const char *(*proposals)(int index); // OPTION_TEXT: values that a shell completes; NULL after the last
     int64_t least, most;
     double low, high;
     bool above, below;
@@ -74,13 +74,13 @@ typedef struct {
 typedef struct {
     const char *program;      // "train"; it is installed as "fusebox-train"
     const char *called;       // the first word of the command line
-    const char *version;      // what --version prints
+    const char *version;      // text that --version prints
     const char *summary;      // the first lines of --help
     const OptionNote *manual; // sections of the manual after the options, or NULL; a note without text is a
                               // heading
     const OptionNote *absent; // names that are not options, and the options to use instead; or NULL
     const char *other;        // the program with these options, for hints; or NULL
-    const OptionTable *others[OPTION_TABLES]; // NULL behind the last
+    const OptionTable *others[OPTION_TABLES]; // NULL after the last
     Option *table;                            // (count) rows of all tables
     void **fields;                            // (count) destinations of their values
     int count;

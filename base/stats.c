@@ -115,7 +115,7 @@ static double trimmed_mean(const double *values, int64_t count, double *error2) 
     const double kept = (double)(count - 2);
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) logs[i] = log(values[i]);
-    (void)median(logs, count); // which sorts them
+    (void)median(logs, count); // median sorts the logarithms
     for (int64_t i = 1; i < count - 1; i++) sum += logs[i];
     logs[0] = logs[1];
     logs[count - 1] = logs[count - 2];
@@ -140,7 +140,7 @@ static double trimmed_chance(const double *a, int64_t a_count, const double *b, 
 static double *rank_chances(int64_t a_count, int64_t b_count) {
     const int64_t room = a_count * b_count + 1;
     double *all = memory_array((size_t)((b_count + 1) * room), sizeof *all);
-    for (int64_t j = 0; j <= b_count; j++) all[j * room] = 1; // without runs of a
+    for (int64_t j = 0; j <= b_count; j++) all[j * room] = 1; // base case: no runs of a
     for (int64_t i = 1; i <= a_count; i++)
         for (int64_t j = 1; j <= b_count; j++)
             for (int64_t u = room - 1; u >= 0; u--) {
@@ -164,7 +164,7 @@ RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t 
     OWNED double *ratios = memory_array((size_t)pairs, sizeof *ratios);
     OWNED double *chances = rank_chances(a_count, b_count);
     for (int64_t i = 0; i < pairs; i++) ratios[i] = b[i % b_count] / a[i / b_count];
-    const double middle = median(ratios, pairs); // which sorts them
+    const double middle = median(ratios, pairs); // median sorts the ratios
     for (int64_t i = 0; i < pairs; i++) below += ratios[i] <= 1, above += ratios[i] >= 1;
     r.chance = fmin(r.chance, 2 * chances[below < above ? below : above]);
     while (2 * chances[left_out + 1] <= 0.05) left_out++;

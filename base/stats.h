@@ -24,14 +24,14 @@ typedef struct {
 bool medians_differ(Sampled before, Sampled after);
 
 /* The ratio of the times of the runs after a change to those before, each run with one positive value; its
- * 95% interval; and the p-value, the probability that runs of the same program differ as much. With at least
- * four runs a side, ratio and interval are Hodges and Lehmann's (1963), which assume no distribution, because
- * processes often have one of two speeds. With fewer runs they come from geometric means and Student's t of
- * the logarithms, with a pooled variance. The p-value is the smaller of a t test and of Mann and Whitney's
- * (1947) rank test, so the rate of false alarms is at most twice the level. With at least five runs a side
- * the t test is Yuen's (1974), which leaves each side's shortest and longest run out of its mean, so that one
- * slow process does not hide a change. With fewer than two values on a side the interval is unbounded and the
- * p-value 1. */
+ * 95% interval; and the p-value, the probability that runs of the same program differ at least that much.
+ * With at least four runs a side, ratio and interval are Hodges and Lehmann's (1963), which assume no
+ * distribution, because processes often have one of two speeds. With fewer runs they come from geometric
+ * means and Student's t of the logarithms, with a pooled variance. The p-value is the smaller of a t test and
+ * of Mann and Whitney's (1947) rank test, so the rate of false alarms is at most twice the level. With at
+ * least five runs a side the t test is Yuen's (1974), which leaves each side's shortest and longest run out
+ * of its mean, so that one slow process does not hide a change. With fewer than two values on a side the
+ * interval is unbounded and the p-value 1. */
 typedef struct {
     double ratio, low, high, chance;
 } RunsRatio;

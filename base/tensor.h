@@ -62,7 +62,7 @@ Tensor tensor_view(void *data, Dtype dtype, Shape shape);
 /* Columns [first, first + count) of every row: a view with the same stride. */
 Tensor tensor_columns(Tensor t, int64_t first, int64_t count);
 
-/* A dense view that starts at element `first` of t's memory, which may lie behind t. */
+/* A dense view that starts at element `first` of t's memory. It may extend beyond t. */
 Tensor tensor_elements(Tensor t, int64_t first, Shape shape);
 
 /* A view of dense memory with another shape of the same count. */

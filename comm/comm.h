@@ -60,7 +60,7 @@ typedef struct Comm {
 
 typedef struct {
     Device *device;
-    struct Rendezvous *rendezvous; // of several ranks. It must outlive the communicator
+    struct Rendezvous *rendezvous; // rendezvous of several ranks; it must outlive the communicator
     /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; peer between GPUs of one host that reach each
      * other's memory; else nccl. */
     const char *engine;

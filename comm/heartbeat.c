@@ -151,7 +151,7 @@ static void hear(Link *l, Other *o) {
         o->ended = true;
         pthread_cond_broadcast(&l->news); // the main thread may be waiting for this rank
         pthread_mutex_unlock(&l->lock);
-        (void)shutdown(o->connections[WATCH], SHUT_WR); // so that its receive ends
+        (void)shutdown(o->connections[WATCH], SHUT_WR); // ends the other rank's receive
     } else if (beat->kind == BEAT_VERDICT) {
         l->reported = o->rank == 0;
         set_verdict(l, verdict_status(beat->verdict));
@@ -180,7 +180,7 @@ static void look_at_clock(Link *l) {
     for (Other *o = l->others; o < l->others + l->count; o++) {
         if (o->ended || o->closed || now - o->heard <= silence) continue;
         give_up(l, o, "has not been heard of");
-        o->closed = true; // no rank waits for this one
+        o->closed = true; // do not wait for the silent rank
     }
     /* Only rank 0 can tell which rank is late. */
     if (late && (l->base.rank == 0 || l->others->ended)) blame(l, limit);

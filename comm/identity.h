@@ -27,7 +27,7 @@ typedef struct {
     const char *starter; // "torchrun", ...; NULL: none, and one rank
     int rank, size, local_rank;
     bool mpi;             // MPI has started the rank
-    char host[HOST_TEXT]; // where rank 0 listens; "": at its host's name
+    char host[HOST_TEXT]; // address at which rank 0 listens; "": its host's name
     int port;             // the first port that rank 0 tries, see rendezvous.h; 0: it follows from the token
     uint64_t token;       // the same on all ranks of this run, and different from other runs'
 } Identity;

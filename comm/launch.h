@@ -6,8 +6,8 @@
 typedef struct {
     const char *program; // the prefix of messages on standard error
     int ranks;
-    /* Seconds that the other ranks get to end by themselves once one has failed. Then they get SIGTERM, and
-     * as many seconds later SIGKILL. */
+    /* Seconds that the other ranks get to end by themselves after one has failed. Then they get SIGTERM, and
+     * after the same time SIGKILL. */
     double grace;
 } Launch;
 

@@ -1,6 +1,6 @@
-/* mpi_module: the MPI calls that mpi.c needs. They are compiled against this machine's MPI into a module of
- * their own (mpi/module.c, comm_mpi.so), because every MPI defines its own types. The program loads the
- * module for ranks on the CPU or of mpirun, and starts without an MPI otherwise. */
+/* mpi_module: the MPI calls that mpi.c needs. They are compiled against this machine's MPI into a separate
+ * module (mpi/module.c, comm_mpi.so), because every MPI defines its own types. The program loads the module
+ * only for ranks on the CPU and for ranks started by mpirun. */
 #pragma once
 
 #include "comm/identity.h"

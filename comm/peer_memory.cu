@@ -150,7 +150,7 @@ static Status start(PeerComm *p, const CommSetup *setup) {
 
 static void release(PeerComm *p) {
     Device *device = &p->cuda->base;
-    while (p->regions) { // after an error or an abort, without the other ranks
+    while (p->regions) { // after an error or an abort, regions are released without the other ranks
         PeerRegion *region = p->regions;
         p->regions = region->next;
         unmap_region(p, region);

@@ -103,7 +103,7 @@ Status rendezvous_clocks(Rendezvous *r, RankClock *clocks) {
 
 /* ---- opening and closing ---- */
 
-/* Rank 0 holds two sockets for each rank, more than many systems allow a process at first. */
+/* Rank 0 holds two sockets for each rank, which can exceed a process's default limit of open files. */
 static void allow_files(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

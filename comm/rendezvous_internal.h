@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #define MAGIC                                                                                                \
-    { 'f', 'u', 's', 'e', 'b', 'o', 'x', 3 } // and the protocol's version
+    { 'f', 'u', 's', 'e', 'b', 'o', 'x', 3 } // the name, and the protocol's version
 
 enum { MAGIC_BYTES = 8, REASON_BYTES = 480, NOTE_BYTES = 96 };
 

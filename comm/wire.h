@@ -17,7 +17,7 @@ CHECKED Status wire_listen(const char *host, int port, int *listener);
 /* ERROR_USAGE for an unknown host, ERROR_DEVICE if nothing answers in time. */
 CHECKED Status wire_connect(const char *host, int port, double until, int *connection);
 
-/* The next connection that comes in, or -1 when the time is up. */
+/* The next incoming connection, or -1 when the time is up. */
 int wire_accept(int listener, double until);
 
 /* Everything or nothing: false if the connection ends, or when the time is up. */

@@ -119,7 +119,7 @@ int64_t alphabet_read(const char *text, uint8_t *bytes);
 
 /* ---- bpe_split.c: patterns ---- */
 
-/* The treatment of a match: a piece of its own, nothing, one piece with adjacent matches, or part of the
+/* The treatment of a match: a separate piece, nothing, one piece with adjacent matches, or part of the
  * previous or next piece. */
 typedef enum {
     SPLIT_ISOLATED,
@@ -159,7 +159,7 @@ const uint8_t *bpe_mark_spaces(Tokenizer *tokenizer, const uint8_t *text, int64_
 /* ---- bpe_load.c, bpe_json.c, bpe_train.c: fill an empty tokenizer ---- */
 
 /* Loads vocab.json and merges.txt; the paths also serve as names in messages. `config` is the
- * tokenizer_config.json beside them, or NULL. */
+ * tokenizer_config.json in the same folder, or NULL. */
 CHECKED Status bpe_load(Tokenizer *tokenizer, const char *vocab_path, const char *merges_path,
                         const json_t *config);
 /* Loads a parsed tokenizer.json; `path` is for messages. */

@@ -15,7 +15,7 @@ typedef struct {
     int64_t growth;  // how many times longer the normalizer may make a text
 } Chains;
 
-enum { NORMAL_GROWTH = 64, NFC_GROWTH = 3 /* of UTF-8: Unicode Standard Annex 15, table 4 */ };
+enum { NORMAL_GROWTH = 64, NFC_GROWTH = 3 /* maximum growth of UTF-8: Unicode Standard Annex 15, table 4 */ };
 
 static Status refuse(const Chains *c, const char *what, const json_t *type) {
     return fail(

@@ -21,7 +21,7 @@ typedef struct {
     const char **texts; // (vocab) texts by id
     bool *literal;      // (vocab) an added token, whose text is spelled literally
     int64_t total;      // bytes of all texts
-    const char *path;   // of the file being read
+    const char *path;   // path of the file being read
 } Vocabulary;
 
 /* ---- vocabulary ---- */

@@ -116,7 +116,7 @@ static Status translate(Translation *t) {
             return fail(ERROR_FORMAT, "%c is not supported", *t->at);
         } else if (*t->at == '{' && too_often(t->at + 1)) {
             return fail(ERROR_FORMAT, "over %d repetitions are not supported", REPEATED_MOST);
-        } else if (strncmp(t->at, "}+", 2) == 0) { /* in Oniguruma a repetition of the repetition */
+        } else if (strncmp(t->at, "}+", 2) == 0) { /* in Oniguruma this repeats the repetition */
             return fail(ERROR_FORMAT, "}+ is not supported");
         } else {
             put(t, t->at++, 1);

@@ -22,7 +22,7 @@ struct Splitter {
         *counted; // `counted` calls count_step before each item of the pattern; compiled when needed
     pcre2_match_data *match;
     pcre2_match_context *quick, *counting;
-    bool compiled;   // by the JIT
+    bool compiled;   // compiled by the JIT
     int64_t budget;  // remaining steps
     int64_t looked;  // position of the previous step
     int64_t careful; // bytes for which steps are still counted
@@ -130,7 +130,7 @@ static int counted_match(Splitter *s, const uint8_t *text, int64_t length, int64
                         s->counting);
     if (found != PCRE2_ERROR_JIT_STACKLIMIT) return found;
     return pcre2_match(s->counted, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                       s->match, s->counting); // with a stack that grows
+                       s->match, s->counting); // the interpreter, whose stack can grow
 }
 
 /* The end of the window from `from` on, at a character boundary. */

@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     Word *list;
     int64_t count, room;
-    uint8_t *bytes; // of all words, concatenated
+    uint8_t *bytes; // bytes of all words, concatenated
     int64_t symbols, bytes_room;
     int32_t *slots; // open addressing with a power of two of slots: word + 1, or 0 if empty
     int64_t slot_count;

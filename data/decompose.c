@@ -13,7 +13,7 @@ static int combining_class(int32_t point) {
     return (int)utf8proc_get_property(point)->combining_class;
 }
 
-/* Sorts marks[0, count) by class, stably; `copy` has memory for as many. */
+/* Sorts marks[0, count) by class, stably; `copy` is scratch of the same size. */
 static void sort_marks(int32_t *marks, int64_t count, int32_t *copy) {
     int64_t first[CLASSES + 1] = {0};
     memcpy(copy, marks, (size_t)count * sizeof *copy);

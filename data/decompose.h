@@ -4,6 +4,6 @@
 
 #include <stdint.h>
 
-/* Decomposes text[0, length), valid UTF-8, to code points in canonical order; returns their count. Grows
- * `*points` (*room) by base/memory.h. */
+/* Decomposes text[0, length), valid UTF-8, to code points in canonical order; returns their count. `*points`
+ * grows by memory_grow, with the capacity *room. */
 int64_t unicode_decompose(const uint8_t *text, int64_t length, int32_t **points, int64_t *room);

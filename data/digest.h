@@ -12,5 +12,5 @@ typedef struct Digest Digest;
 Digest *digest_open(void);
 void digest_begin(Digest *digest); // starts again
 void digest_add(Digest *digest, const void *data, size_t bytes);
-uint64_t digest_value(const Digest *digest); // of the bytes since digest_begin
+uint64_t digest_value(const Digest *digest); // digest of the bytes since digest_begin
 void digest_close(Digest *digest);           // accepts NULL

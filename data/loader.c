@@ -18,7 +18,7 @@ typedef struct {
     bool ready;
     Status status;
     int worker;   // the thread that is reading it; 0: none
-    double begun; // when it began
+    double begun; // when that thread began to read
 } Slot;
 
 struct Loader {

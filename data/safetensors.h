@@ -123,7 +123,7 @@ CHECKED static inline Status safetensors_writer_finish(SafetensorsWriter *writer
  * process accepts the digests of the other processes' entries; close requires that every entry has been
  * written or accepted. */
 typedef struct {
-    const char *path; // of the temporary file; NULL: a device or a pipe, which cannot be shared
+    const char *path; // path of the temporary file; NULL: a device or a pipe, which cannot be shared
     int64_t base;     // offset of the elements
 } SafetensorsShare;
 SafetensorsShare safetensors_writer_share(const SafetensorsWriter *writer);

@@ -16,7 +16,7 @@ typedef struct {
 struct Safetensors {
     SafetensorsPart *parts; // one file, or one per shard
     int part_count;
-    SafetensorsEntry *entries; // by name once finished
+    SafetensorsEntry *entries; // sorted by name when the file is complete
     SafetensorsNote *notes;
     int64_t count, room, note_count, note_room;
 };

@@ -27,7 +27,7 @@ struct SafetensorsWriter {
     int64_t done;      // bytes written of that tensor
     int64_t total;     // bytes of all tensors
     int64_t base;      // bytes of the header
-    Digest *digest;    // of the tensor that is being written
+    Digest *digest;    // digest of the tensor that is being written
 };
 
 /* Adds one entry to the header. `offset` is advanced from the beginning of its elements to their end. */

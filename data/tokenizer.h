@@ -65,7 +65,7 @@ int32_t tokenizer_vocab(const Tokenizer *tokenizer); // ids are 0..vocab-1
 int32_t tokenizer_end_of_text(const Tokenizer *tokenizer);
 uint64_t tokenizer_hash(const Tokenizer *tokenizer);    // equal for tokenizers that give equal ids
 const char *tokenizer_name(const Tokenizer *tokenizer); // "bytes", "bpe", "wordpiece"
-int32_t tokenizer_special(const Tokenizer *tokenizer, SpecialToken token); // its id, or -1
+int32_t tokenizer_special(const Tokenizer *tokenizer, SpecialToken token); // the special token's id, or -1
 
 /* Tokens that the post_processor adds before and after a text when special tokens are requested; mostly none,
  * or the beginning-of-text token. */

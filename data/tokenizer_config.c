@@ -115,7 +115,7 @@ static Status take_pair(Tokenizer *t, const json_t *post, const char *path) {
 Status tokenizer_read_post(Tokenizer *t, const json_t *post, const char *path) {
     if (!post || json_is_null(post)) return OK;
     const json_t *type = json_object_get(post, "type"), *members = json_object_get(post, "processors");
-    if (json_is_text(type, "ByteLevel")) return OK; /* it only moves offsets */
+    if (json_is_text(type, "ByteLevel")) return OK; /* ByteLevel only moves offsets */
     if (json_is_text(type, "TemplateProcessing")) return take_template(t, post, path);
     if (json_is_text(type, "RobertaProcessing") || json_is_text(type, "BertProcessing"))
         return take_pair(t, post, path);

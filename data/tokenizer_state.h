@@ -73,8 +73,8 @@ typedef struct Tokenizer {
     AddedTokens added[2];        // searched in the text; searched in the normalized text
     const AddedToken *passed;    // the first special token that a plain text has spelled
     bool by_stretches;           // a text must be normalized before it is split
-    struct Bpe *bpe;             // of a BPE
-    struct WordPiece *wordpiece; // of a WordPiece
+    struct Bpe *bpe;             // NULL unless a BPE
+    struct WordPiece *wordpiece; // NULL unless a WordPiece
     struct CachedPiece *cache;   // (cache_slots) pieces and their ids; NULL until the first
     int64_t cache_slots, cached; // cached: slots in use
     KeptFile kept[KEPT_FILES];

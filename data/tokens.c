@@ -72,7 +72,7 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
     return finish(status, s, source);
 }
 
-/* Adds what one name of a list stands for. */
+/* Adds the files for one name of a list. */
 static Status find_named(const char *path, PathList *files) {
     PathKind named, kind;
     TRY(path_kind(path, &named));

@@ -22,7 +22,7 @@ typedef struct {
     const PathList *files;
     FileMap *maps; // (files->count)
     Tokenizer *tokenizer;
-    const char *field; // of JSON lines; "": plain texts
+    const char *field; // key of the texts in JSON lines; "": plain texts
     TokenList list;    // tokens not yet stored
     int64_t texts;     // texts tokenized so far
     uint64_t hash;

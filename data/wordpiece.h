@@ -43,7 +43,8 @@ const uint8_t *wordpiece_normalize(Tokenizer *tokenizer, const uint8_t *text, in
 
 /* ---- wordpiece_load.c: fills an empty tokenizer ---- */
 
-/* Loads a vocab.txt with one token per line; `config` is the tokenizer_config.json beside it, or NULL. */
+/* Loads a vocab.txt with one token per line; `config` is the tokenizer_config.json in the same folder, or
+ * NULL. */
 CHECKED Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *unused,
                               const json_t *config);
 /* Loads a parsed tokenizer.json; `path` is for messages. */

@@ -14,7 +14,7 @@ typedef struct {
 } ExampleCall;
 
 typedef struct {
-    const char *what; // one line: what is computed, with which sizes
+    const char *what; // one line: the computation and its sizes
     /* Takes the tensors and calls the operation: forward, and with ctx->training also backward. Equal sizes
      * take the same memory each time. ERROR_USAGE for unsupported sizes. */
     Status (*run)(Ctx *ctx, ExampleCall *call);

@@ -24,7 +24,7 @@ struct Recorder {
     int depth;
     RecordMemory *memory;
     int64_t memory_count, memory_room;
-    size_t used[ARENA_COUNT]; // by arena, at the last note
+    size_t used[ARENA_COUNT]; // used bytes of each arena at the last note
     RecordReading *readings;
     int64_t reading_count, reading_room;
     Status failure;

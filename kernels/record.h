@@ -1,4 +1,5 @@
-/* record: what ran, when, and how much work it was. op_run writes records; profile/ reads them. */
+/* record: which operations, primitives and transfers ran, when, and their work. op_run writes records;
+ * profile/ reads them. */
 #pragma once
 
 #include "kernels/ctx.h"
@@ -81,7 +82,7 @@ typedef struct {
     bool primitives; // record all primitives; else only those of another pass than their operation's, which
                      // the times per pass need.
     bool whole;      // also record scopes, library calls, memory and inputs, as traces need
-    bool timed;      // with device events around each record; else device_start and device_ms are 0
+    bool timed;      // put device events around each record; otherwise device_start and device_ms are 0
     bool isolate;    // let the device rest before each primitive
     /* Called at the beginning of a record, with its index, and at its end, for another profiler's
      * correlation ids. May be NULL. */
@@ -107,7 +108,7 @@ void record_transfer(Recorder *recorder, RecordKind kind,
                      size_t bytes); // begins a transfer within the open record
 void record_end(Recorder *recorder);
 
-/* Sets inputs and outputs of the innermost open record: those of an operation's call, or factors and
+/* Sets inputs and outputs of the innermost open record: those of an operation's call, or the operands and
  * result of a product. */
 void record_call(Recorder *recorder, const Call *call);
 void record_product(Recorder *recorder, const RecordInput factors[2], const void *result);

@@ -1,4 +1,4 @@
-/* slot: the table of implementations. A form is registered beside its function, once per dtype:
+/* slot: the table of implementations. A form is registered next to its function, once per dtype:
  *     SLOT(NORM, FORWARD, CPU, FUSED, F32, norm_forward_cpu_fused);
  * Unregistered slots are empty, for example all CUDA slots of a CPU-only build. Filling a slot twice does
  * not link, because both define slot_NORM_FORWARD_CPU_FUSED_F32. */

@@ -31,7 +31,7 @@ typedef struct {
     int64_t context;
 } Rotary;
 
-/* What a model is trained to predict. */
+/* The training objective of a model. */
 typedef enum {
     TASK_NEXT_TOKEN,
     TASK_MASKED_TOKEN, // Devlin et al. 2019, section 3.1
@@ -82,7 +82,7 @@ typedef struct {
     bool new_head;            // not a field: initialize the head, even if the folder has one
     const char *other_head;   // not a field: purpose of an ignored head in the folder; NULL: none
     const Labels *labels;     // not a field: class names, owned elsewhere; NULL: none
-    const Kept *kept;         // not a field: what else the folder says, owned elsewhere; NULL: none
+    const Kept *kept;         // not a field: other keys of the folder's files, owned elsewhere; NULL: none
     ImageProcessor processor; // not a field: from preprocessor_config.json
 } Config;
 

@@ -47,7 +47,7 @@ static inline Tensor cache_layer(Tensor all, int64_t layer) {
     return tensor_elements(all, layer * shape_count(shape), shape);
 }
 
-/* What the backward pass recomputes instead of saving. */
+/* Activations that the backward pass recomputes instead of reading saved ones. */
 typedef enum {
     RECOMPUTE_NONE,
     RECOMPUTE_HIDDEN, // hidden activations of the feed-forward layers, by one product: almost half the
@@ -84,13 +84,13 @@ typedef struct {
     Tensor frequencies; // (D/2) of the dtype wide_dtype: rotary positions; else empty
     Recompute recompute;
     int64_t spared;  // the lowest `spared` blocks recompute one kind less: hidden for blocks, none for hidden
-    Dropout dropout; // of embedding, branches and probabilities; off outside training
+    Dropout dropout; // dropout of embedding, branches and probabilities; off outside training
     double depth;    // stochastic-depth rate of the last layer, 0 in the first; off outside training
     DeviceBatch batch; // blocks read its lengths, starts, memory and source_lengths
     Cache *cache;      // or NULL; its memory, if set, replaces the batch's
 } BlockPass;
 
-/* What the forward pass saves for the backward pass: its contracts. */
+/* Contracts that the forward pass saves for the backward pass. */
 typedef struct {
     Residual x; // the residual stream at the input
     NormForward norm1;

@@ -4,7 +4,7 @@
 #include "data/safetensors.h"
 #include "model/checkpoint.h"
 
-enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values processed at a time, at most
+enum { CHECKPOINT_CHUNK = 1 << 22 }; // most fp32 values processed at a time
 /* Elements of that buffer for these parameters. */
 int64_t checkpoint_chunk(const Parameters *parameters);
 

@@ -208,7 +208,8 @@ static bool has_layer(const Safetensors *file, const ParameterNames *names, cons
     return find(file, names, name) != NULL;
 }
 
-/* The pattern by which a tensor of a file may be ignored, or NULL. A new head leaves the pooler in use. */
+/* The pattern by which a tensor of a file may be ignored, or NULL. With a new head the pooler is still
+ * used. */
 static const IgnoredNames *ignored_by(const Config *c, const char *name) {
     const ParameterNames *names = &c->architecture->names;
     for (const IgnoredNames *i = names->ignored; i && i->pattern; i++) {

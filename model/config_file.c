@@ -10,13 +10,13 @@
 
 enum { FILE_LIMIT = 16 << 20 /* bytes */, SHOWN = 60 /* bytes of a value in a message */ };
 
-/* A parsed file and what to call it. */
+/* A parsed file and its name in messages. */
 typedef struct {
     const json_t *root;
     const char *name;
 } File;
 
-/* A value that is absent or null stands for its default. */
+/* The value of a key, or NULL if it is null or absent. */
 static const json_t *value_of(const File *file, const char *key) {
     const json_t *value = json_object_get(file->root, key);
     return json_is_null(value) ? NULL : value;

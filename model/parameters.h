@@ -79,12 +79,12 @@ typedef struct {
 typedef struct {
     int count;
     ParameterInfo *info;       // (count)
-    AdamwParameter *optimized; // (count) the same for adamw
+    AdamwParameter *optimized; // (count) the same parameters for adamw
     int group_count;
     ParameterRange *groups; // (group_count): one after the other, they are the flat space
     int64_t size;           // elements of the flat space
     struct Shards *shards;  // model/shards.h; NULL: one rank
-    int rank, ranks;        // of the run; set by parameters_share
+    int rank, ranks;        // rank and number of ranks; set by parameters_share
     bool whole;          // keep the whole state on each rank even if steps are sharded: --compare runs both
     bool narrow_moments; // m and v are bf16 (optim/adamw.h), else fp32
     bool sharded;        // master, m and v hold this rank's shard alone

@@ -271,9 +271,9 @@ static Status sum_part(Ctx *ctx, const Parameters *p, int g) {
     return posts(p->shards) && p->buckets[g].count > 0 ? exchange_sums(ctx, &e) : OK;
 }
 
-/* Sums the groups in order of arrival; the last groups' arrive last. This rank's partial squares are
- * stored at their places among zeros. The sum over ranks then has all of them at their places, and the
- * norm has one rank's bits. */
+/* Sums the groups in order of arrival; the last groups' arrive last. This rank stores its partial squares at
+ * their positions and zeros elsewhere. The sum over ranks then has all partial squares, and the norm has the
+ * bits of a single rank. */
 Status shards_sum(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     const Shards *s = p->shards;
     const bool posted = posts(s), runs = !ctx->measuring;
@@ -317,7 +317,7 @@ Status shards_update(Ctx *ctx, const Parameters *p, const Adamw *whole) {
 
 /* ---- the state as a whole ---- */
 
-/* This rank's part of bucket g of an unsharded tensor, including its part behind the flat space. */
+/* This rank's part of bucket g of an unsharded tensor, including its part after the flat space. */
 static Tensor piece(const Parameters *p, Tensor whole, int g) {
     int64_t count = p->buckets[g].count / p->ranks;
     return range(whole, p->buckets[g].first + p->rank * count, count);

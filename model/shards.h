@@ -44,8 +44,8 @@ void shards_close(Parameters *parameters);
 /* Whether a step is sharded under the current ctx->fuses. */
 bool shards_cut(const Ctx *ctx, const Parameters *parameters);
 
-/* Not collective. The parts of a range of the sums that need a separate addition after each micro-batch:
- * all of it, or if products accumulate, only what lies outside the blocks. */
+/* Not collective. The parts of a range of the sums that need a separate addition after each micro-batch: the
+ * whole range, or if products accumulate, only its parts outside the blocks. */
 int shards_outside_blocks(const Ctx *ctx, const Parameters *parameters, ParameterRange range,
                           ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
 

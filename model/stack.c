@@ -23,7 +23,7 @@ void stack_close(Stack *s) {
     *s = (Stack){0};
 }
 
-/* Groups of parameters: the embeddings', each block's, and that of what follows the blocks. */
+/* Groups of parameters: the embeddings, each block, and the rest after the blocks. */
 static int embedding_group(const Stack *s) {
     return s->parameters->first_group;
 }

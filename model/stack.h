@@ -18,12 +18,12 @@ typedef char LayerName[24];
 typedef struct {
     BlockPass pass; // config, layers, and the batch and cache of the last pass
     const StackParameters *parameters;
-    const Parameters *all; // all parameters of the model; the stack's are a part
+    const Parameters *all; // all parameters of the model, which include the stack's
     Tensor positions;      // (context, C): a fixed table; empty with learned or rotary positions
 
     /* Results of the last forward pass. */
     EmbedForward embed;
-    PatchForward patch; // the same for pictures
+    PatchForward patch; // the result of the patch embedding, for pictures
     NormForward embedding_norm;
     DropoutForward embedding_dropout;
     Block *blocks;          // (layers)

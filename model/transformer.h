@@ -17,7 +17,7 @@ typedef struct {
     PositionTables positions;
     Recompute recompute;
     int64_t spared;  // the lowest blocks recompute less: model/block.h
-    Dropout dropout; // in training; all zero: none
+    Dropout dropout; // dropout in training; all zero: none
     double depth;    // stochastic-depth rate, with dropout's seed and draw (model/stack.h); 0: none
     bool all_rows;   // compute all hidden states, even if the head reads only the class token's
     Tensor

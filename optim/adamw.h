@@ -52,7 +52,7 @@ enum {
     ADAMW_NORM,          // out: global gradient norm before clipping
     ADAMW_FACTOR,        // out: factor applied to the gradient
     ADAMW_SKIPPED,       // out: 1 if this update is skipped
-    ADAMW_PREPARED,      // to the end: values that the form prepares in ADAMW_CLIP for ADAMW_APPLY
+    ADAMW_PREPARED,      // further elements: values that the form prepares in ADAMW_CLIP for ADAMW_APPLY
     ADAMW_STATE_SIZE = 8
 };
 

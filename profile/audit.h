@@ -1,4 +1,4 @@
-/* audit: a profile checks itself; what fails is listed at the end of every report. */
+/* audit: checks of a profile; every report lists the failures at its end. */
 #pragma once
 
 #include "report/figures.h"

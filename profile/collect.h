@@ -31,7 +31,7 @@ CHECKED Status collector_begin(Collector *collector, bool warm);
 Recorder *collector_recorder(const Collector *collector);
 CHECKED Status collector_end(Collector *collector);
 
-/* A finished trace of what was recorded. The caller fills `run` with what the collector cannot know (model,
+/* A finished trace of the records. The caller fills `run` with facts that the collector cannot know (model,
  * program, sizes, limits, window, ...), with texts of its own; times are set later by trace_set_times.
  * `arenas` are the run's, for the tensors at their peak. */
 CHECKED Status collector_trace(const Collector *collector, const TraceRun *run,

@@ -1,5 +1,5 @@
-/* compare: operations timed one by one, printed; and the operations of the naive, the fused and, if asked
- * for, the fp8 path side by side, printed and written. */
+/* compare: prints operations that were timed one by one; prints and writes the operations of the naive, the
+ * fused and, if requested, the fp8 path side by side. */
 #pragma once
 
 #include "kernels/record.h"

@@ -59,7 +59,7 @@ static void note(OutputDifference *o, const KeptCall *c, double difference) {
     Difference *known =
         (Difference *)difference_find(o->differences, o->difference_count, c->call, operation, c->pass);
     if (known) {
-        if (!(difference <= known->difference)) known->difference = difference; // so that a NaN stays visible
+        if (!(difference <= known->difference)) known->difference = difference; // so that NaN stays
         return;
     }
     o->differences =

@@ -72,8 +72,8 @@ static void add_host_event(Making *m, int64_t i) {
     e.own = r->scope == SCOPE_OWN;
     e.host = r->scope == SCOPE_HOST || r->kind == RECORD_GRAPH;
     if (operation) {
-        bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also if another operation lends the
-                                                                // primitive
+        bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // a primitive belongs to its parent's
+                                                                // operation
         e.operation =
             part ? m->trace->events[parent].operation : trace_name(m->trace, operation_name(r->operation));
         e.pass = r->pass;
@@ -106,7 +106,7 @@ void records_add_readings(Making *m, const Recorder *recorder) {
         TraceEvent e = trace_event(m->trace, TRACE_SCOPE, "read a batch");
         e.begin = record_ns(readings[i].begin) - m->origin;
         e.end = record_ns(readings[i].end) - m->origin;
-        if (e.end < 0) continue; // before the window
+        if (e.end < 0) continue; // the batch was read before the window
         if (e.begin < 0) e.begin = 0;
         e.thread = TRACE_READERS + readings[i].worker - 1;
         e.phase = PHASE_READER;
@@ -132,7 +132,7 @@ static Interval device_time(const Making *m, int64_t i) {
     const Record *r = &m->records[i];
     if (m->trace->run.source == SOURCE_CLOCK)
         return (Interval){record_ns(r->cpu_start) - m->origin, record_ns(r->cpu_end) - m->origin};
-    int64_t outermost = i; // its beginning is the same moment on both clocks
+    int64_t outermost = i; // the outermost record begins at the same moment on both clocks
     while (m->records[outermost].parent >= 0) outermost = m->records[outermost].parent;
     int64_t begin = record_ns(m->records[outermost].cpu_start + r->device_start) - m->origin;
     return (Interval){begin, begin + record_ns(1e-3 * r->device_ms)};

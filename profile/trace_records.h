@@ -22,7 +22,7 @@ static inline int64_t record_ns(double seconds) {
 /* Adds a host event for each record except copies, fills and library calls. */
 void records_add_host(Making *making);
 
-/* Then adds the prefetched batches, on threads of their own. */
+/* Then adds the prefetched batches, on separate threads. */
 void records_add_readings(Making *making, const Recorder *recorder);
 
 /* Then adds device events: copies, fills, library calls, primitives without any of these, and gaps around

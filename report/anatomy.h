@@ -5,13 +5,13 @@
 #include <stdio.h>
 
 enum {
-    ANATOMY_PARALLEL,  // what is parallel
+    ANATOMY_PARALLEL,  // the parallel dimensions
     ANATOMY_LAUNCH,    // grid and block
     ANATOMY_HOLDS,     // registers and shared memory, for sm_90a
-    ANATOMY_OCCUPANCY, // what limits it
+    ANATOMY_OCCUPANCY, // limits of the occupancy
     ANATOMY_READS,     // how global memory is read
     ANATOMY_SYNCS,     // where threads wait for each other
-    ANATOMY_FUSION,    // what could still be fused
+    ANATOMY_FUSION,    // possible further fusion
     ANATOMY_PARTS
 };
 

@@ -7,7 +7,7 @@
 /* A collective of the recorded steps, as each rank ran it. */
 typedef struct {
     const char *name; // "reduce-scatter"
-    const char *call; // what it exchanged: "gradients"
+    const char *call; // content of the exchange: "gradients"
     Traffic kind;
     bool waits;         // no rank can leave before all have entered; otherwise each does its own part
     int64_t step;       // the step that contains the collective

@@ -144,7 +144,7 @@ static bool any_quiet(const DiffSide *side, const BundlePath *like) {
 typedef struct {
     const DiffSide *sides[2];
     const BundlePath *first[2]; // the path of each side's first run
-    bool quiet;                 // some run on either side shared its cores
+    bool quiet;                 // each side has a run that did not share its cores
 } Pair;
 
 /* `many` is the number of figures that are judged together. */

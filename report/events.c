@@ -16,7 +16,7 @@ static const char *traffic_word(int i) {
 
 /* ---- lists of numbers ---- */
 
-/* Maximum of a step's times, sizes and numbers: sums of as many as a file holds stay exact. */
+/* Maximum of a step's times, sizes and numbers: sums over all events of a file stay exact. */
 static const double NUMBER_MOST = 1e15;
 
 static Status check_numbers(const json_t *item, size_t count, const char *where) {

@@ -96,7 +96,7 @@ typedef struct {
                          // unknown
     bool overhead_noise; // these medians do not differ significantly (medians_differ)
     double covered_ns;   // part of step_ns within an operation's span, a reader's wait, a copy or sampling
-    double device_ns, launches; // all device events, per step
+    double device_ns, launches; // all device events: time and launches per step
     double tokens;              // mean tokens of the steps that step_ms refers to
     int64_t peak_bytes;         // peak of all classes together, and the share of each class at that moment
     int64_t peak_classes[MEMORY_CLASS_COUNT];

@@ -136,7 +136,7 @@ static bool is_library_product(const char *name) {
     return strstr(name, "gemm") || strstr(name, "nvjet") || strstr(name, "scudnn");
 }
 
-/* For PyTorch's kernels, whose names contain no architecture: what they compute. */
+/* Adds the computation of PyTorch's kernels, whose names contain no architecture. */
 static void add_kind(const char *name, char text[KERNEL_NAME_BYTES]) {
     static const Word kinds[] = {{"flash_fwd", "attention, forward"},
                                  {"flash_bwd", "attention, backward"},

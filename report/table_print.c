@@ -147,7 +147,7 @@ static Part next_part(const Table *table, const TableView *view, int *next) {
         if (part.count > repeated && column_width(table, view, *next) > room) break;
         take_column(table, view, *next, &room, &part);
     }
-    if (part.count == repeated) part.count = 0; // only empty columns were left
+    if (part.count == repeated) part.count = 0; // the remaining columns were empty
     return part;
 }
 

@@ -225,7 +225,7 @@ static void add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t 
     char name[40];
     snprintf(name, sizeof name, "%s per second", tokens ? trace_unit(r) : "sequences");
     (void)add_perf(table, name, rates, count, rates + count);
-    table_set(table, 1, ratio(1e3 * all, sum_of(ms, count))); // all items over all time
+    table_set(table, 1, ratio(1e3 * all, sum_of(ms, count))); // rate of all items over the total time
 }
 
 /* Adds a note on the cost of tracing, unless the cost is within noise. `room` holds the steps of both

@@ -10,7 +10,7 @@ enum { EVENTS_MOST = 20000, DEPTH_MOST = 12 };
 typedef struct {
     const Trace *trace;
     JsonWriter *writer;
-    int64_t step, origin; // of the drawn step
+    int64_t step, origin; // number and beginning of the drawn step
     const char **names;   // (name_count) distinct
     int64_t name_count, written;
     Span *spans;

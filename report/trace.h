@@ -69,7 +69,7 @@ typedef struct {
      * the innermost host event (except TRACE_RUNTIME) that was open at its launch. */
     int64_t parent;
     int64_t launch;   // device events: index of the TRACE_RUNTIME that launched it; -1 if unknown
-    int64_t instance; // of operations and primitives: number of the call, which CUPTI's correlation carries
+    int64_t instance; // for operations and primitives: number of the call, which CUPTI's correlation carries
 
     /* The step and the model's part that the event belongs to; device events inherit these from the
      * parent. */
@@ -78,7 +78,8 @@ typedef struct {
     bool host;             // TRACE_SCOPE: the host executes in it, or launches a graph
     bool own;              // TRACE_SCOPE: opened by the program's user, not by fusebox
     int32_t layer;         // -1 outside the blocks
-    const char *operation; // also of primitives, their operation; NULL: the next three are unset
+    const char *operation; // of the event or, for a primitive, of its operation; NULL: the next three are
+                           // unset
     Pass pass;
     Form form;
     const char *call; // the model's call: "attention.projection"
@@ -86,7 +87,7 @@ typedef struct {
     Arithmetic arithmetic;        // for primitives and their device events
     Traffic traffic;              // for operations
     const char *source;           // "kernels/norm/cuda_fused.cu:120", its implementation; NULL if unknown
-    const char *torch;            // of primitives: PyTorch's operator, "aten::addmm"; NULL if there is none
+    const char *torch;            // for primitives: PyTorch's operator, "aten::addmm"; NULL if there is none
     bool torch_part;              // the primitive is only a part of that operator's call
     const char *shapes, *strides; // of the inputs, "[[4, 64, 64], [192, 64]]"; NULL if unknown
 
@@ -102,7 +103,7 @@ typedef struct {
     int64_t self;         // host events: ns outside children of kind step, phase, scope, operation or
                           // primitive
     int64_t device_self;  // ns of the event's device events; for a device event, its own length
-    int64_t device_total; // the same including everything below it
+    int64_t device_total; // the same, including the time of everything below the event
     int64_t device_count; // number of device events below the event
 } TraceEvent;
 
@@ -172,7 +173,7 @@ typedef struct {
     int64_t threads;                          // threads of the CPU
     Peaks measured, sheet;                    // limits; sheet is all 0 for an unknown device
     const char *model, *dtype, *program;      // "train" or "infer"
-    const char *step;                         // what a step is: "decoding step"; "": a training step, or a
+    const char *step;                         // name of a step: "decoding step"; "": a training step, or a
                                               // pass
     const char *unit;                         // unit of a step's work: "tokens", "images"
     bool bf16_fast;                           // bf16 products are faster on this machine than fp32 ones

@@ -12,7 +12,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 
-/* Batches that are sorted by length together: an answer waits for at most as many. */
+/* Batches that are sorted by length together: an answer waits for at most this many batches. */
 enum { ANSWERS_BATCHES = 16 };
 
 typedef struct {

@@ -94,7 +94,7 @@ Status compute_options_list_models(void) {
         TRY(config_preset(config_preset_name(i), &c));
         printf("%-16s %7.2fM %6" PRId64 " %5" PRId64 " %5" PRId64 " %7" PRId64 " %6" PRId64 "  %s\n", c.name,
                1e-6 * (double)config_parameters(&c), c.layers, c.width, c.heads, c.context, c.vocab,
-               strchr(c.architecture->description, ' ') + 1); // without its article
+               strchr(c.architecture->description, ' ') + 1); // omits the article
     }
     print_report(
         "", 0, stdout,

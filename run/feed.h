@@ -25,12 +25,11 @@ typedef struct {
     bool slow;             // slow to read: validation prefetches, too
     /* `data` is --data or --val-data. */
     Status (*open)(const FeedOptions *o, const char *data, void **source);
-    /* The number of rows. A tenth is held out for validation if it has no data of its own. */
+    /* The number of rows. A tenth is held out for validation if there is no separate validation data. */
     int64_t (*rows)(const void *source);
     /* Opens a loader for the part of the source that `part` names; part->shuffle means training. */
     Status (*make)(const FeedOptions *o, const void *source, const LoaderOptions *part, Loader **loader);
-    /* Computes what `print` and `record` report of the training source, if that is expensive; NULL: it is
-     * not. */
+    /* Computes figures that `print` and `record` report of the training source; NULL if that is cheap. */
     Status (*count)(const FeedOptions *o, void *source);
     void (*print)(const void *source, const Session *session);
     void (*record)(const void *source, JsonWriter *w);

@@ -17,7 +17,7 @@ typedef struct {
     int64_t source;      // longest source of an encoder-decoder, in tokens; it requires the cache. 0: none
     Cache cache;         // keys and values; its length is the number of tokens of the window that have been
                          // read, always 0 without `cached`
-    Tensor cache_memory; // all of cache.memory; a source uses as many rows as it has tokens
+    Tensor cache_memory; // all of cache.memory, of which a source uses one row per token
     Tensor source_tokens; // (1, source) i32, device memory
     Tensor tokens;        // (1, window) i32, device memory; cached: (1, PREFILL) at most
     Tensor logits;        // (1, padded vocab) fp32

@@ -45,7 +45,7 @@ static Status pass_work(Ctx *ctx, void *program) {
     return OK;
 }
 
-/* A pass in an arena mark of its own: only the logits stay valid. */
+/* A pass within an arena mark: only the logits stay valid. */
 static Status pass(Inference *in, int64_t batch, int64_t seq) {
     Ctx *ctx = &in->ctx;
     const Config *c = &in->model.config;

@@ -7,7 +7,7 @@
 
 typedef enum {
     INFERENCE_LOGITS,   // logits of every position
-    INFERENCE_HIDDEN,   // only hidden states, as a BERT is used
+    INFERENCE_HIDDEN,   // only hidden states, as for a BERT's embeddings
     INFERENCE_LOSS,     // losses against targets
     INFERENCE_GENERATE, // a generator
 } InferenceUse;

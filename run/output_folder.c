@@ -35,7 +35,7 @@ Status output_folder_take(OutputFolder *f) {
     OWNED char *cache = path_join(out, "cache");
     TRY(directory_clean(cache));
     TRY(directory_clean(out));
-    return checkpoint_prune(out, 0, 0, 0); // removes what an interrupted save has left
+    return checkpoint_prune(out, 0, 0, 0); // removes files that an interrupted save has left
 }
 
 Status output_folder_rehearse(const OutputFolder *f, const Session *session) {
@@ -120,7 +120,7 @@ Status output_folder_save(OutputFolder *f, Trainer *t, const Tokenizer *tokenize
     TRY(renew(f));
     TRY(complete_state(t, o, s));
     if (o->force && f->first) TRY(checkpoint_remove_after(o->out, f->begun));
-    o->force = false; // only once: later checkpoints are this run's own
+    o->force = false; // only once, because later checkpoints are this run's own
     *checkpoint = checkpoint_step_folder(o->out, s->step);
     TRY(checkpoint_save(&t->ctx, *checkpoint, &t->model.config, &t->model.parameters, tokenizer, s));
     /* Checkpoints from before this run are not removed, unless --keep asks for it. */

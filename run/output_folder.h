@@ -10,7 +10,7 @@
 typedef struct {
     TrainOptions *options;
     const OptionSet *set;
-    bool first;    // this is rank 0
+    bool first;    // whether this is rank 0
     int lock;      // lock on the folder; 0: none
     int64_t begun; // the step that the run was resumed from
     int64_t saved; // the last step that was saved, or attempted

@@ -23,6 +23,6 @@ CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 bool peaks_remember(const Ctx *ctx, Peaks *peaks);
 
 /* Collective, after comm_open: sets the link's limit. With `measuring` it runs collectives of 256 MiB on GPUs
- * and 16 MiB on the CPU; else it uses what was measured earlier between as many ranks. Does nothing with one
- * rank. */
+ * and 16 MiB on the CPU; else it uses the rate measured earlier between the same number of ranks. Does
+ * nothing with one rank. */
 CHECKED Status peaks_link(Comm *comm, bool measuring, Peaks *peaks);

@@ -1,4 +1,4 @@
-/* print_text: prints untrusted text: what a model writes, names of files and tokens. */
+/* print_text: prints untrusted text: model output, names of files and tokens. */
 #pragma once
 
 #include "base/status.h"

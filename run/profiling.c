@@ -54,7 +54,7 @@ struct Profiling {
     Loader *loader; // the prefetching loader, or NULL
     StepTimes traced, timed;
     ProcessorTimes opened, start; // start: when the timed pass began
-    CoreTimes cores;              // at the time of the last report
+    CoreTimes cores;              // core times at the last report
     char window_text[128];
 };
 

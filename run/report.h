@@ -25,7 +25,7 @@ typedef struct {
     int64_t passed[2];            // number of skipped items reported, of training and validation
     double waited_ms;             // total time spent waiting for data
     CoreTimes cores;              // core times when the steps began
-    double cores_waited;          // share of time waited for cores since then, when a line was last due
+    double cores_waited;          // share of the time waited for cores since then, updated when a line is due
     double planned;               // bytes of the memory plan
 } Report;
 

@@ -16,7 +16,7 @@ typedef struct {
     Rehearsal take; // takes permanent memory; with ctx->measuring it also runs the largest passes
     void *program;
     bool compare;  // memory for the naive forms, too
-    int64_t seed;  // for new weights
+    int64_t seed;  // seed of new weights
     size_t *bytes; // (FORM_COUNT) gets the memory of each form that was measured; or NULL
 } Runner;
 

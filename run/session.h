@@ -1,4 +1,4 @@
-/* session: what ./train and ./infer open first: a device, a precision, a model's description, its
+/* session: the things that ./train and ./infer open first: device, precision, model description,
  * tokenizer. */
 #pragma once
 
@@ -21,7 +21,7 @@ typedef struct {
     char *folder;         // the model's folder; NULL for a preset
     char *name;           // the folder's name, safe for a terminal
     Labels labels;        // the names of a model's classes
-    Kept kept;            // other keys of the folder's configuration
+    Kept kept;            // unused keys of the folder's configuration, which are saved again
     Tokenizer *tokenizer; // NULL if none is known: only shards can be read, and no text can be written
 } Session;
 

@@ -75,8 +75,8 @@ CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, 
  * reports damaged checkpoints. The caller frees `folder` with memory_free, also after an error. */
 CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, char **folder);
 
-/* Derives what depends on the model: --seq, if not given, and noam's --lr. ERROR_USAGE for a --seq that does
- * not fit the model. */
+/* Derives options that depend on the model: --seq, if not given, and noam's --lr. ERROR_USAGE for a --seq
+ * that does not fit the model. */
 CHECKED Status train_options_settle(TrainOptions *options, const Config *config);
 
 /* Rank 0 prints, logs and writes for all ranks: turns these off on the others, except printing and logging

@@ -53,7 +53,7 @@ typedef struct {
     double loss;     // mean over the step's tokens, before the update
     double norm;     // global gradient norm before clipping
     bool skipped;    // loss or norm was not finite: nothing was updated
-    bool stop;       // some rank wants to stop
+    bool stop;       // some rank requests to stop
     int64_t clipped; // casts to 8 bits that clipped numbers
     int blamed;      // the first rank whose own loss was not finite; -1: none
 } StepResult;
@@ -76,8 +76,8 @@ CHECKED Status trainer_open(Trainer *trainer, const Session *session, Comm *comm
 void trainer_close(Trainer *trainer);
 
 /* Measures one training step, one validation batch and one sample in the current form of ctx.fuses, without
- * allocating: the arenas' peaks are the maximum over all calls. `bytes`, unless NULL, is set to what this
- * form alone needs. */
+ * allocating: the arenas' peaks are the maximum over all calls. `bytes`, unless NULL, is set to the memory
+ * that this form alone needs. */
 CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
 
 /* Allocates at the measured peaks and takes permanent memory: weights are undefined until initialized or

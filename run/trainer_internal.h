@@ -10,7 +10,7 @@ int rank_of(const Trainer *trainer);
 int ranks_of(const Trainer *trainer);         // 1 without a communicator
 int64_t step_batches(const Trainer *trainer); // micro-batches per step, over all ranks
 
-/* Called around micro-batch `index`: sets what is exchanged during its passes. */
+/* Called around micro-batch `index`: selects the exchanges during its passes. */
 void ranks_begin(Trainer *trainer, int64_t index);
 void ranks_end(Trainer *trainer);
 

@@ -18,7 +18,7 @@ int64_t step_batches(const Trainer *t) {
     return t->accum * ranks_of(t);
 }
 
-/* Sets what micro-batch `index` exchanges during its passes. */
+/* Selects the exchanges during the passes of micro-batch `index`. */
 void ranks_begin(Trainer *t, int64_t index) {
     Shards *s = t->model.parameters.shards;
     if (!s) return;

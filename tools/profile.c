@@ -1,4 +1,4 @@
-/* profile: what can be done with the bundles and comparisons that ./train and ./infer write. */
+/* profile: commands for the bundles and comparisons that ./train and ./infer write. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/options.h"
@@ -117,7 +117,7 @@ static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int 
     return diff_limit_parse(text, &limits[(*count)++]);
 }
 
-/* Paths before and behind the word "vs"; without it two. */
+/* The paths before and after the word "vs", or without it two paths. */
 typedef struct {
     const char *paths[2][DIFF_RUNS_MOST];
     int counts[2];

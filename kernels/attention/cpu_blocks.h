@@ -32,7 +32,7 @@ void tile_product(int64_t m, int64_t n, int64_t k, TileView a, const float *b, i
 
 /* Scores are dot products of LANES interleaved sums, and softmax goes by blocks of keys that begin at
  * multiples of KEY_BLOCK: so a query's result has the same bits whether it is computed in a block of queries
- * or alone, and whatever the number of queries, keys that it does not see and batch rows. */
+ * or alone, and whatever the numbers of queries, of batch rows, and of keys that the query does not see. */
 enum {
     QUERY_BLOCK = 64,
     KEY_BLOCK = 64,

@@ -194,7 +194,8 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
 #pragma unroll
             for (int j = 0; j < COLUMNS / 16; j++) y[i][j] *= correction;
         }
-        load_tile<T, COLUMNS>(b, v, p.v, key, length, column, p.width); // its barriers also publish p
+        load_tile<T, COLUMNS>(b, v, p.v, key, length, column, p.width); // the barriers in load_tile also
+                                                                        // publish p
         multiply<COLUMNS, false>(y, probabilities, b);
     }
 

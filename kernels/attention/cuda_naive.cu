@@ -70,8 +70,8 @@ Mask mask_of(const AttentionForward *a, const Sizes &s) {
     for (int64_t row = thread_index() / 32; row < (rows); row += thread_count() / 32)
 
 /* Calls each(column, values) for columns [from, end) of the rows of K tensors, N neighbours at a time. Masked
- * keys are not read and come as 0. A lane reads several packs before it processes the first: the callback may
- * write in place, and the compiler cannot move a read above a write. */
+ * keys are not read; their values are 0. A lane reads several packs before it processes the first: the
+ * callback may write in place, and the compiler cannot move a read above a write. */
 template <int N, int K, class T, class F>
 __device__ inline void walk(const T *const (&rows)[K], int64_t from, int64_t seen, int64_t end, F each) {
     constexpr int AHEAD = N == 1 ? 8 : 16 / N;

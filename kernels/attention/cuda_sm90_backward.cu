@@ -25,7 +25,7 @@ struct Tile {
         bf16 ds[STAGES][QUERIES * KEYS]; // rows are keys, in blocks of 64 queries
         float dq[SHARE];                 // in the layout of the consumers' accumulators
         float2 statistics[STAGES][QUERIES];
-        Place places[STAGES]; // the places of the stages of q and dy
+        Place places[STAGES]; // for each stage of q and dy, its tile of queries
         int ends[KEYS];       // with several documents: the first query after each key's document
         Turn turn;            // for adding to dq: the turn of the step whose dq_free is awaited
         uint64_t keys_here, keys_free, q_here[STAGES], q_free[STAGES], dq_free, dq_here;
@@ -264,7 +264,7 @@ struct Consumer {
         issue_transposed(s, shared.keys, shared.q[stage]);
         issue_transposed(dp, shared.values, shared.dy[stage]);
         const int query = at.tile * F::QUERIES,
-                  column = query + lane % 4 * 2; // the first column; this thread's first column
+                  column = query + lane % 4 * 2; // the tile's first column; this thread's first column
         const int key = unit.first + 64 * group;
         int visible[2];
 #pragma unroll

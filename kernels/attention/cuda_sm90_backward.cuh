@@ -25,8 +25,8 @@ struct Maps {
 /* All units. Tiles of queries are counted per head. */
 struct Units {
     int per_head, count, query_tiles;
-    int last_heads, long_tiles; // heads at the end that are drawn together; their tiles of keys that come
-                                // first
+    int last_heads, long_tiles; // heads at the end that are drawn together; number of their tiles of keys
+                                // that come first
 };
 
 static inline Units make_units(const Problem &p, int queries, int blocks) {

@@ -236,7 +236,8 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
     }
 
     copy_async_wait();
-    __syncthreads(); // without any step, the keys are still being copied to where results are staged
+    __syncthreads(); // if there was no step, the keys are still being copied to the memory of the staged
+                     // results
     const int g = int(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -341,8 +342,8 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
     const int whole = p.starts ? 0 : keys_seen(p, length, row);         // keys that its first row, and so
                                                                         // every row, sees
     const int first_step =
-        first_key(p, mine.b, first) / (2 * Tile::KEYS) * 2; // with two buffers, tiles are numbered from an
-                                                            // even one
+        first_key(p, mine.b, first) / (2 * Tile::KEYS) * 2; // with two buffers, the first tile's number must
+                                                            // be even
     const bf16 *const k = head_rows<bf16>(p, p.k, mine.b, mine.head / p.group);
     const bf16 *const v = head_rows<bf16>(p, p.v, mine.b, mine.head / p.group);
 

@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
                                                                           // sees
     const int unmasked = p.starts ? 0 : keys_seen(p, length, row) / KEYS; // tiles that all its rows see
                                                                           // completely
-    const int first_step = first_key(p, mine.b, first) / (2 * KEYS) * 2;  // with two buffers, tiles are
-                                                                          // numbered from an even one
+    const int first_step = first_key(p, mine.b, first) / (2 * KEYS) * 2;  // with two buffers, the first
+                                                                          // tile's number must be even
     const bf16 *const k = head_rows<bf16>(p, p.k, mine.b, mine.head / p.group);
     const bf16 *const v = head_rows<bf16>(p, p.v, mine.b, mine.head / p.group);
     const float scale = p.scale * LOG2_E;

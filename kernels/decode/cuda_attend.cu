@@ -2,9 +2,9 @@
 #include "kernels/decode/cuda_keys.cuh"
 #include "kernels/decode/cuda_token.cuh"
 
-/* A cluster computes one head, from the residual stream to the head's part of what attention adds to it. Each
- * block has a share of the rows of q, k and v, of the keys, and of the columns of the stream. With ACROSS (to
- * the encoder's keys and values) only q is computed and nothing is appended. */
+/* A cluster computes one head, from the residual stream to the head's part of the attention branch's output.
+ * Each block has a share of the rows of q, k and v, of the keys, and of the columns of the stream. With
+ * ACROSS (to the encoder's keys and values) only q is computed and nothing is appended. */
 namespace decode {
 namespace {
 

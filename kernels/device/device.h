@@ -91,7 +91,7 @@ struct Device {
     /* Starts or stops recording by external profilers (cudaProfilerStart, Stop). */
     void (*outside_profiler)(Device *device, bool record);
 
-    // for the wrapper around fill, upload, download and copy (profile/watch.c)
+    // state of the wrapper around fill, upload, download and copy (profile/watch.c)
     void *watcher;
 
     void (*close)(Device *device);

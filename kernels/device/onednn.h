@@ -32,7 +32,7 @@ __attribute__((weak)) CHECKED Status onednn_open(Onednn **onednn);
 __attribute__((weak)) void onednn_close(Onednn *onednn);
 __attribute__((weak)) const char *onednn_name(const Onednn *onednn); // "oneDNN 2.6.0"
 
-/* Generates the kernel of a product in some tenths of a millisecond; NULL if oneDNN has no fast one. */
+/* Generates the kernel of a product in a few tenths of a millisecond; NULL if oneDNN has no fast kernel. */
 __attribute__((weak)) CHECKED Status onednn_kernel(const Onednn *onednn, const OnednnProduct *product,
                                                    OnednnKernel **kernel);
 __attribute__((weak)) void onednn_kernel_free(OnednnKernel *kernel);

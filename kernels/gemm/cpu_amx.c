@@ -252,7 +252,7 @@ typedef struct {
     Operand kept, other;
     bool kept_left; // the completely packed operand is A
     int64_t steps;
-    uint16_t *values; // of the completely packed operand
+    uint16_t *values; // values of the completely packed operand
 } Product;
 
 /* Returns the packed panel that begins at `at`, and starts to pack the next one of this thread's share. */

@@ -13,9 +13,10 @@ enum { PLANS_MOST = 1024 }; // then all are dropped, because sentence lengths le
 enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
 enum { FEWEST_RUNS = 3, MOST_RUNS = 12 };  // of each library, alternately: a busy moment affects both
 static const double LONG_SECONDS = 0.06;   // timing ends after this time
-static const double SLOW_SECONDS = 0.25;   // timing ends when a run of OpenBLAS takes this long, more than a
-static const double SLOW_TIMES = 2;        // thread ever waits for a core, and this many times oneDNN's time
 static const double OPENBLAS_NEEDS = 0.97; // share of oneDNN's time, because oneDNN's epilogue is free
+/* Timing also ends when a run of OpenBLAS takes SLOW_SECONDS, longer than a thread ever waits for a core, and
+ * SLOW_TIMES as long as oneDNN's. */
+static const double SLOW_SECONDS = 0.25, SLOW_TIMES = 2;
 
 typedef struct {
     CpuPlan *slots[SLOTS]; // open addressing

@@ -99,7 +99,7 @@ struct Parts {
                           int column) {
         uint8_t *const through = shared.parts[ring.stage][warp];
         if constexpr (!F::READS_AUX) {
-            if (lane == 0) wait_stores_read<F::BUFFERS - 1>(); // for the previous store from this buffer
+            if (lane == 0) wait_stores_read<F::BUFFERS - 1>(); // the previous store from this buffer
             __syncwarp();
             ring.advance();
         }

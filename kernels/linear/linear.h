@@ -75,7 +75,7 @@ double activation_flops(Activation activation, Pass pass);
 /* Operands that a product in 8 bits reads; they index the rows of `scales` and `seen`. */
 typedef enum { OPERAND_X, OPERAND_WEIGHT, OPERAND_DPRE, OPERANDS } Operand;
 
-/* Up to this many rows, reading the weights is the whole cost, and forms may have kernels of their own. */
+/* Up to this many rows, reading the weights is the whole cost, and forms may have special kernels. */
 enum { LINEAR_FEW_ROWS = 4 };
 
 /* All have the same dtype, except weights quantized by groups (base/groups.h), for inference only, and

@@ -18,7 +18,7 @@ static inline PixelScale pixel_scale(const PatchForward *p) {
     return s;
 }
 
-/* The pixel behind input k of row (b, t) of x, for a patch, not the class token. */
+/* The pixel of input k of row (b, t) of x, if the row is a patch and not the class token. */
 __device__ inline int64_t pixel_at(const PatchSizes &s, int64_t b, int64_t n, int k, int *channel) {
     const int P = (int)s.size, c = k / (P * P), i = k / P % P, j = k % P;
     const int64_t row = n / s.across * P + i, column = n % s.across * P + j;

@@ -16,7 +16,7 @@ static Status run(Ctx *ctx, ExampleCall *e) {
     const int64_t inputs = CHANNELS * SIDE * SIDE, down = shorter_side(e->seq), across = e->seq / down;
     const Shape weight = shape2(e->width, inputs), positions = shape2(e->seq, e->width);
     PatchForward f = {.mean = {0.5, 0.5, 0.5}, .deviation = {0.5, 0.5, 0.5}, .size = SIDE};
-    Tensor pixels; // four at a time: all values of a byte
+    Tensor pixels; // each integer fills four pixel bytes with all possible values
     TRY(example_integers(ctx, e, "pixels", shape1(e->batch * e->seq * inputs / 4), INT32_MAX, &pixels));
     f.pixels = tensor_view(pixels.data, U8, shape4(e->batch, SIDE * down, SIDE * across, CHANNELS));
     TRY(example_normals(ctx, e, "weight", type, weight, 0.02, &f.weight));

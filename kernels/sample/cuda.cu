@@ -264,7 +264,7 @@ __device__ float logit_of(uint64_t rank) {
     return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
 
-/* The rank of the largest logit. Leaves the logits' bits in the place of the weights. */
+/* The rank of the largest logit. Stores the logits' bits in the memory of the weights. */
 template <int BLOCKS>
 __device__ uint64_t find_best(const Row &row, Exchange<BLOCKS> &exchange, bool keep) {
     uint64_t best[1] = {0};

@@ -11,7 +11,7 @@
 enum { BUFFER_BYTES = 4 << 20, BUFFERS = 1024, API_MAJOR = CUPTI_API_VERSION / 10000 };
 
 /* CUPTI's buffer callbacks carry no user pointer, so this state must be static, the only such state in
- * fusebox. CUPTI calls them from a thread of its own, which ends with the flush, before anything is read. */
+ * fusebox. CUPTI calls them from its own thread, which ends with the flush, before any record is read. */
 static struct {
     Buffer buffers[BUFFERS];
     int full;

@@ -62,7 +62,7 @@ typedef struct {
     int64_t marks[MARKS_MOST]; // open marks
     int depth;
     int64_t capture; // the first mark of the current capture; -1: none
-    Node *nodes;     // by id once `sorted`
+    Node *nodes;     // sorted by id once `sorted` is set
     int64_t node_count, node_room;
     bool sorted;
 } Opened;

@@ -7,7 +7,7 @@
 #include "data/tokens.h"
 
 struct ConversationSource {
-    TokenList tokens; // of all conversations, concatenated
+    TokenList tokens; // tokens of all conversations, concatenated
     Bytes answers;
     int64_t *starts; // (conversations + 1) offset of each in `tokens`
     int64_t room;

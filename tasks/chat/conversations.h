@@ -15,7 +15,7 @@ typedef struct ConversationSource ConversationSource;
 typedef struct {
     const char *path;     // a file, a pattern or a folder
     Tokenizer *tokenizer; // used only while opening
-    const char *template; // like chat_open's name
+    const char *template; // template name, as for chat_open
     int64_t seq;          // inputs per row: the end of a longer conversation is cut
     bool packed;          // a row contains as many conversations as fit (tasks/chat/packing.h)
 } ConversationOptions;

@@ -8,7 +8,7 @@ typedef struct {
     bool chat;            // hold a conversation
     const char *system;   // the conversation's system message; "": the template's
     const char *template; // "chatml", ...; "": the model's own
-    const char *prompts;  // JSON lines, to answer each
+    const char *prompts;  // file of JSON lines, each of which is answered
 } ChatInfer;
 
 extern const OptionTable chat_infer;

@@ -16,7 +16,8 @@
 
 typedef struct {
     ConversationSource *conversations;
-    int64_t padded, padded_unpacked; // tokens of an epoch's batches; the same if each conversation were a row
+    int64_t padded, padded_unpacked; // tokens of an epoch's batches, including padding; the same number if
+                                     // each conversation were a row
 } Source;
 
 typedef struct {

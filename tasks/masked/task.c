@@ -17,8 +17,8 @@ static Status masked_rule(const Session *s, MaskRule *rule) {
                              "--train-tokenizer=N");
 }
 
-/* A tokenizer without a mask is reported before any text is read with it, and before a text turns out to need
- * one. */
+/* Reports a tokenizer without a mask before a text is read with it, and before texts_open reports that a text
+ * needs a tokenizer. */
 static Status open_texts(const FeedOptions *o, const char *data, void **source) {
     MaskRule rule;
     TRY(masked_rule(o->session, &rule));

@@ -38,7 +38,8 @@ static void unescape(const char *text, int64_t length, Line *out) {
         {"<skipped>", ""}, {"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}};
     put(out, " ", 1);
     put(out, text, (size_t)length);
-    for (size_t e = 0; e < sizeof entities / sizeof *entities; e++) { /* in sequence: &amp;lt; becomes < */
+    /* Entities are replaced in sequence: &amp;lt; becomes <. */
+    for (size_t e = 0; e < sizeof entities / sizeof *entities; e++) {
         size_t size = strlen(entities[e][0]);
         int64_t kept = 0, end = out->length;
         for (int64_t at = 0; at < end;) {
@@ -113,7 +114,7 @@ static int64_t split(const Line *line, Word *words) {
 
 /* The words of a text. `memory` contains the words, and two lines of scratch. */
 static void tokenize(const char *text, int64_t length, void **memory, Word **words, int64_t *count) {
-    /* Each of the four rules adds at most two spaces beside a character. */
+    /* Each of the four rules adds at most two spaces next to a character. */
     int64_t room = 9 * (length + 4);
     *memory = memory_allocate((size_t)(room * (int64_t)(2 + sizeof(Word))));
     *words = *memory;
@@ -203,7 +204,7 @@ double bleu_precision(const Bleu *bleu, int order) {
 
 double bleu_score(const Bleu *bleu) {
     double sum = 0;
-    if (bleu->matched[0] == 0) return 0; /* then no longer n-gram matches, either */
+    if (bleu->matched[0] == 0) return 0; /* if no word matches, no longer n-gram matches */
     for (int order = 1; order <= BLEU_ORDERS; order++) {
         double precision = bleu_precision(bleu, order);
         if (precision == 0) return 0; /* no sentence has that many words */

@@ -20,7 +20,7 @@ typedef struct {
     double penalty;          // length penalty
     int32_t begin, end;      // special tokens
     int64_t source;          // tokens of the longest source, including its end token
-    int64_t least, most;     // of a translation, including its end token
+    int64_t least, most;     // least and most tokens of a translation, including its end token
     Decoding decoding;
 } TranslateOptions;
 
@@ -31,7 +31,7 @@ typedef struct {
     int64_t rows;            // sentences * beam
     Cache cache;             // the cache of all rows
     Tensor spare_k, spare_v; // like cache.k and cache.v: the destination of reordered rows
-    Tensor cache_memory;     // all of cache.memory, of which a batch uses the part for its sources' length
+    Tensor cache_memory;     // all of cache.memory; a batch uses the part for its longest source
     Tensor source;           // (sentences, source) i32, device memory, like all below
     Tensor source_lengths;   // (rows) i32: lengths of the sentences, then of their rows
     Tensor repeated;         // (rows) i32: the sentence of each row

@@ -1,4 +1,4 @@
-/* stream_text: generates text: a prompt in, bytes out as they come. */
+/* stream_text: generates text: reads a prompt, and writes bytes as they are generated. */
 #pragma once
 
 #include "data/tokenizer.h"

@@ -25,7 +25,7 @@ CHECKED Status text_lines_open(const char *path, Tokenizer *tokenizer, bool begi
 void text_lines_close(TextLines *lines);
 
 /* Sorts the lines from `first` on within groups of `stretch`: longest first, equal lengths in the file's
- * order. Groups keep an answer from waiting for one far behind it. */
+ * order. Because of the groups, an answer never waits for a line much later in the file. */
 void text_lines_sort(TextLines *lines, int64_t first, int64_t stretch);
 
 /* Reports on standard error how many lines were cut, if any. */

@@ -90,7 +90,7 @@ static Status execute_output(JinjaRun *run, JinjaScope *scope, const JinjaNode *
     return write(run, value);
 }
 
-/* Captures the output of the body, in a scope of its own. */
+/* Captures the output of the body, in a separate scope. */
 static Status capture(JinjaRun *run, JinjaScope *scope, const JinjaNode *body, JinjaValue *value) {
     JinjaText text = {.pool = &run->pool}, *out = run->out;
     JinjaControl control = CONTROL_NONE;

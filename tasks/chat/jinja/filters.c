@@ -374,7 +374,7 @@ static Status filter_reverse(JinjaRun *run, const JinjaArguments *a, JinjaValue 
 
 /* ---- sorting ---- */
 
-/* The sort key: strings without their case, unless it matters. */
+/* The sort key: strings in lower case, unless the case matters. */
 static Status sort_key(JinjaRun *run, JinjaValue value, bool cased, JinjaValue *key) {
     JinjaText text = {.pool = &run->pool};
     *key = value;

@@ -7,7 +7,7 @@
 typedef enum {
     /* statements, with the members that they use */
     NODE_TEXT,       // value
-    NODE_OUTPUT,     // first: what is printed
+    NODE_OUTPUT,     // first: the printed expression
     NODE_FOR,        // first: target, second: iterable, third: condition or NULL; body, other: else
     NODE_IF,         // first: condition; body, other: else, which may be another NODE_IF
     NODE_SET,        // first: target, second: value

@@ -68,7 +68,8 @@ static Status parse_body(JinjaTokens *t, const char *const *ends, JinjaNode **li
     return parse_list(t, ends, list);
 }
 
-/* The same for a block with its own scope; `loops` around it in which break and continue are allowed. */
+/* The same for a block with its own scope. `loops` is the number of enclosing loops, for break and
+ * continue. */
 static Status parse_scope(JinjaTokens *t, const char *end, int loops, JinjaNode **list) {
     const char *const ends[] = {end, NULL};
     JinjaTokens around = *t;

@@ -62,7 +62,7 @@ typedef struct {
 typedef struct JinjaBuiltin {
     const char *name, *parameters;
     Status (*call)(JinjaRun *run, const JinjaArguments *arguments, JinjaValue *result); // NULL: not supported
-    int variant; // which of the builtins that one function serves
+    int variant; // selects one of the builtins that share a function
 } JinjaBuiltin;
 
 extern const JinjaBuiltin jinja_filters[], jinja_tests[], jinja_functions[]; // each ends with a NULL name

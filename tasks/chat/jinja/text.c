@@ -172,8 +172,8 @@ JinjaValue jinja_split_lines(JinjaPool *pool, JinjaValue string) {
 
 /* ---- case ---- */
 
-/* Letters whose other case is several letters or depends on context; and those with a title case of their
- * own. */
+/* Letters whose upper or lower case is several letters or depends on context; and those with a separate title
+ * case. */
 static bool is_special(int32_t code) {
     return code == 0xdf || (code >= 0x130 && code <= 0x131) || code == 0x149 ||
            (code >= 0x1c4 && code <= 0x1cc) || (code >= 0x1f0 && code <= 0x1f3) || code == 0x345 ||
@@ -184,7 +184,7 @@ static bool is_special(int32_t code) {
 }
 
 bool jinja_change_case(JinjaText *text, JinjaValue string, JinjaCase to) {
-    bool inside = false; // after a word's first letter
+    bool inside = false; // whether a word's first letter has been seen
     jinja_spend(text->pool, string.length >> 4);
     for (int64_t at = 0, size; at < string.length; at += size) {
         int32_t code = jinja_decode(string.bytes + at, string.length - at, &size), other;

@@ -53,7 +53,7 @@ typedef struct JinjaValue {
         bool truth;
         int64_t integer;
         double real;
-        const char *bytes;      // of a string, UTF-8; the name of an undefined value
+        const char *bytes;      // bytes of a string, UTF-8; or name of an undefined value
         struct JinjaList *list; // for the kinds from VALUE_LIST to VALUE_GENERATOR
         struct JinjaDict *dict; // also for a namespace
         struct JinjaLoop *loop; // see run.h for these four
@@ -101,7 +101,7 @@ bool jinja_equal(JinjaPool *pool, JinjaValue a, JinjaValue b);
 /* -1, 0 or 1; false if the two have no order. */
 bool jinja_compare(JinjaPool *pool, JinjaValue a, JinjaValue b, int *order);
 bool jinja_hashable(JinjaValue value);
-const char *jinja_kind_name(JinjaKind kind); // as in Python
+const char *jinja_kind_name(JinjaKind kind); // Python's name of the kind
 
 /* ---- texts that grow ---- */
 

@@ -177,7 +177,7 @@ static Status add_records(const char *path, int64_t heads, int64_t *pixel_room, 
     return status;
 }
 
-/* Class names from the file beside the pictures, one per line; numbers if there is none. */
+/* Class names from the file in the pictures' folder, one per line; numbers if there is none. */
 static Status name_classes(const char *path, const char *file, int64_t classes, ImageSource *s) {
     int64_t before = path_name(path) - path;
     char *folder = memory_text_slice(before ? path : ".", (size_t)(before ? before : 1));

@@ -8,7 +8,7 @@
 
 /* ---- opening ---- */
 
-/* What a path contains. */
+/* The contents of a path. */
 typedef struct {
     PathList idx;     // IDX files of pictures
     PathList cifar;   // binary files

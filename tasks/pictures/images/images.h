@@ -1,7 +1,7 @@
 /* images: pictures with their classes, from
  *
- *   a folder of class folders    cats/1.jpg, dogs/2.png: the classes are the folders, sorted by name, and
- *                                each one's pictures all that lie below it (PNG, JPEG, BMP, PNM)
+ *   a folder of class folders    cats/1.jpg, dogs/2.png: the classes are the folders, sorted by name, and a
+ *                                class's pictures are all pictures below its folder (PNG, JPEG, BMP, PNM)
  *   IDX                          the files of the MNIST family, compressed or not, or the folder that holds
  *                                them: train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-...
  *   CIFAR-10, CIFAR-100          the folder of the binary files: data_batch_1.bin, test_batch.bin, ...

@@ -7,13 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { IMAGE_CHANNELS = 3 }; // at most: 1 is grey, 3 are red, green and blue
+enum { IMAGE_CHANNELS = 3 }; // most channels: 1 is grey, 3 are red, green and blue
 
 /* Pillow's filters; each is widened when it shrinks a picture. */
 typedef enum { RESAMPLE_BILINEAR, RESAMPLE_BICUBIC } Resample;
 
 typedef struct {
-    int64_t height, width, channels;     // of the model's pictures, which are cropped from the centre
+    int64_t height, width, channels;     // size of the model's pictures, which are cropped from the centre
     int64_t scaled_height, scaled_width; // size to scale a picture to; width 0: its shorter side becomes
                                          // height
     Resample resample;
