@@ -69,9 +69,15 @@ void *options_values(const OptionSet *set, const OptionTable *table) {
     return set->tables[i].values;
 }
 
+static bool is_name(const char *candidate, const char *name, size_t length) {
+    return candidate && strlen(candidate) == length && strncmp(candidate, name, length) == 0;
+}
+
 int option_find(const OptionSet *set, const char *name) {
     for (int i = 0; i < set->count; i++)
-        if (set->table[i].name && strcmp(set->table[i].name, name) == 0) return i;
+        if (is_name(set->table[i].name, name, strlen(name)) ||
+            is_name(set->table[i].alias, name, strlen(name)))
+            return i;
     return -1;
 }
 
@@ -165,10 +171,6 @@ static Status fail_unknown(const OptionSet *set, const char *argument) {
     if (!*hint.text) hint = option_hint(set, name, false);
     return fail(ERROR_USAGE, "unknown option '%.100s'%s", argument,
                 *hint.text ? hint.text : "; --help lists them all");
-}
-
-static bool is_name(const char *candidate, const char *name, size_t length) {
-    return candidate && strlen(candidate) == length && strncmp(candidate, name, length) == 0;
 }
 
 /* The option of that name, of `length` bytes: a part of a name could mean another option in a later

@@ -34,7 +34,7 @@ typedef struct {
     const char *default_text; // replaces the default in --help; "" shows none
     const char *bare;         // OPTION_TEXT: the value of --name without one; NULL if a value is required
     const char *choices;      // "cosine|linear"
-    const char *alias;        // a name used elsewhere: accepted on the command line, not shown
+    const char *alias;        // a name of another program or of an older version: accepted, not shown
     const char *(*proposals)(int index); // OPTION_TEXT: values that a shell completes; NULL after the last
     int64_t least, most;
     double low, high;

@@ -48,7 +48,7 @@
      .doc = "trace these steps, counted from 1: [a,b) or skip,closed,ready,record,repeat"},                  \
     {FLAG("profile-graphs", profiling.graphs),                                                               \
      .doc = "run profiled steps as CUDA graphs"},                                                            \
-    {FLAG("profile-isolate", profiling.isolate),                                                             \
+    {FLAG("profile-isolate", profiling.isolate), .alias = "profile-apart",                                   \
      .doc = "let the GPU idle before each profiled primitive"},                                              \
     {FLAG("profile-latency", profiling.latency),                                                             \
      .doc = "profile how long kernels wait to be submitted"},                                                \
