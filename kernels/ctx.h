@@ -44,7 +44,6 @@ typedef struct Ctx {
     bool tf32;      // fp32 products may round their inputs to tf32 (CUDA)
     bool measuring; // planning memory: arenas count, nothing is computed
     bool training;  // the forward pass saves what the backward pass needs
-    bool checked;   // the contracts of this work were checked when it ran before (run/replay.h)
     bool graphs;    // work that repeats may be captured and launched as a whole (run/replay.h)
     uint32_t fuses; // bit `Operation` set: that operation runs fused
     bool blas_only; // CPU: fused forms multiply with OpenBLAS, as naive ones do (kernels/gemm/cpu.h)

@@ -86,7 +86,7 @@ static Status check(const Ctx *ctx, const Adamw *a) {
 }
 
 Status adamw_update(Ctx *ctx, const Adamw *a) {
-    if (!ctx->checked) TRY(check(ctx, a));
+    TRY(check(ctx, a));
     bool sum = a->steps & ADAMW_SUM, apply = a->steps & ADAMW_APPLY;
     double elements = 0, wide = (double)dtype_size(wide_dtype(ctx));
     double narrow = tensor_empty(a->master) ? 0 : (double)dtype_size(ctx->dtype);

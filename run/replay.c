@@ -48,26 +48,16 @@ static Status capture(Ctx *ctx, Replay *replay, ReplayWork work, void *program) 
     return fail_at(status ? status : ended, "capturing a graph (--graphs=0 runs without graphs)");
 }
 
-/* The same work has the same contracts, so they are checked only once. --check always checks them. */
-static Status run(Ctx *ctx, Replay *replay, const ReplayKey *key, ReplayWork work, void *program) {
-    ctx->checked = replay->checked && !ctx->check && !ctx->measuring && same(key, &replay->last);
-    Status status = work(ctx, program);
-    ctx->checked = false;
-    replay->checked = !status && !ctx->measuring;
-    replay->last = *key;
-    return status;
-}
-
 Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,
                   void *program) {
-    const ReplayKey key = key_of(ctx, terms);
-    if (!replay_allowed(ctx)) return run(ctx, replay, &key, work, program);
+    if (!replay_allowed(ctx)) return work(ctx, program);
+    ReplayKey key = key_of(ctx, terms);
     if (!same(&key, &replay->key)) {
         replay_close(ctx->device, replay);
         replay->key = key;
     }
     if (ctx->recorder && !recorder_knows(ctx->recorder, replay->recorded)) drop(ctx->device, replay);
-    if (!replay->graph && replay->runs++ < RUNS_BEFORE_CAPTURE) return run(ctx, replay, &key, work, program);
+    if (!replay->graph && replay->runs++ < RUNS_BEFORE_CAPTURE) return work(ctx, program);
     if (!replay->graph) TRY(capture(ctx, replay, work, program));
     bool recorded = ctx->recorder && replay->recorded;
     if (recorded)

@@ -18,8 +18,7 @@ typedef struct {
 } ReplayKey;
 
 typedef struct {
-    bool checked; // work with the key `last` has run directly, so its contracts are checked
-    ReplayKey last, key;
+    ReplayKey key;
     int runs; // runs with this key so far, up to the capture
     Graph *graph;
     RecordedGraph *recorded; // the graph's description for a profile; NULL: captured without one

@@ -213,37 +213,9 @@ static void each_micro_batch_has_its_own_masks(void **state) {
     trainer_close(&t);
 }
 
-static Status note_checked(Ctx *ctx, void *program) {
-    *(bool *)program = ctx->checked;
-    return *(bool *)program && ctx->step ? (fail)(ERROR_DEVICE, "as asked") : OK;
-}
-
-/* Only work with the terms of the last run, which succeeded, leaves its contracts unchecked. */
-static void contracts_are_checked_once(void **state) {
-    (void)state;
-    const struct {
-        double term;
-        bool check, measuring, checked;
-        int64_t step; // not 0: the run fails if it is not checked again
-    } runs[] = {{1, false, true, false, 0},  {1, false, false, false, 0}, {1, false, false, true, 0},
-                {2, false, false, false, 0}, {2, true, false, false, 0},  {2, false, false, true, 1},
-                {2, false, false, false, 0}};
-    Replay replay = {0};
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        Ctx ctx = {.check = runs[i].check, .measuring = runs[i].measuring, .step = runs[i].step};
-        bool checked;
-        Status status =
-            replay_run(&ctx, &replay, (double[REPLAY_TERMS]){runs[i].term}, note_checked, &checked);
-        assert_int_equal(status != OK, runs[i].step != 0);
-        assert_int_equal(checked, runs[i].checked);
-        assert_false(ctx.checked);
-        status_free(status);
-    }
-}
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(graphs_change_no_bit), cmocka_unit_test(every_form_goes_the_same_way),
-        cmocka_unit_test(each_micro_batch_has_its_own_masks), cmocka_unit_test(contracts_are_checked_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(graphs_change_no_bit),
+                                       cmocka_unit_test(every_form_goes_the_same_way),
+                                       cmocka_unit_test(each_micro_batch_has_its_own_masks)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -39,7 +39,7 @@ static Status take_probabilities(Ctx *ctx, AttentionForward *a, ArenaKind saved)
 }
 
 static Status take_outputs(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
-    if (!ctx->checked) TRY(check_heads(a));
+    TRY(check_heads(a));
     Dtype type = a->q.dtype;
     int64_t batch = batch_of(a), queries = queries_of(a);
     a->lse = a->probabilities = (Tensor){0};
@@ -124,7 +124,7 @@ static double rotary_flops(const AttentionForward *a) {
 
 Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     TRY(take_outputs(ctx, a, saved));
-    if (!ctx->checked) TRY(check_forward(ctx, a));
+    TRY(check_forward(ctx, a));
     int64_t batch = batch_of(a);
     if (batch * queries_of(a) == 0) return OK;
     size_t bytes = tensor_bytes(a->q) + tensor_bytes(a->y) + tensor_bytes(a->lse);
@@ -148,7 +148,7 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     return op_run(ctx, &call);
 }
 
-static Status check_backward(const Ctx *ctx, const AttentionBackward *b) {
+Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
     const AttentionForward *a = b->forward;
     TRY(check_forward(ctx, a));
     Dtype type = a->q.dtype;
@@ -163,13 +163,8 @@ static Status check_backward(const Ctx *ctx, const AttentionBackward *b) {
     TRY(check_dense("attention", "dy", b->dy, type, q_rows, q_width));
     TRY(check_view("attention", "dq", b->dq, type, q_rows, q_width));
     TRY(check_view("attention", "dk", b->dk, type, kv_rows, kv_width));
-    return check_view("attention", "dv", b->dv, type, kv_rows, kv_width);
-}
-
-Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
-    const AttentionForward *a = b->forward;
-    if (!ctx->checked) TRY(check_backward(ctx, b));
-    if (batch_of(a) == 0) return OK;
+    TRY(check_view("attention", "dv", b->dv, type, kv_rows, kv_width));
+    if (batch == 0) return OK;
     size_t bytes = 4 * tensor_bytes(a->q) + 4 * tensor_bytes(a->k) + tensor_bytes(a->lse);
     /* Four products: dP, dV, dQ, dK. The fused form also recomputes the scores, which the naive form has
      * saved. */

@@ -12,6 +12,8 @@ static Status take_outputs(Ctx *ctx, EmbedForward *e, ArenaKind saved) {
 }
 
 static Status check_forward(const EmbedForward *e) {
+    TRY(check_present(OPERATION_NAME, "tokens", e->tokens));
+    TRY(check_present(OPERATION_NAME, "token", e->token));
     Dtype type = e->token.dtype;
     int64_t batch = tensor_rows(e->tokens), columns = tensor_width(e->tokens);
     int64_t width = tensor_width(e->token);
@@ -42,7 +44,7 @@ static double touched_rows(const EmbedForward *e) {
 
 Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved) {
     TRY(take_outputs(ctx, e, saved));
-    if (!ctx->checked) TRY(check_forward(e));
+    TRY(check_forward(e));
     if (tensor_count(e->tokens) == 0) return OK;
     double size = (double)dtype_size(e->y.dtype), width = (double)tensor_width(e->y);
     double elements = (double)tensor_count(e->y);
@@ -61,7 +63,7 @@ Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved) {
     return op_run(ctx, &call);
 }
 
-static Status check_backward(const EmbedBackward *e) {
+Status embed_backward(Ctx *ctx, const EmbedBackward *e) {
     const EmbedForward *f = e->forward;
     TRY(check_forward(f));
     Dtype type = f->token.dtype, sums = dtype_wide(type);
@@ -75,21 +77,14 @@ static Status check_backward(const EmbedBackward *e) {
                    "dsegment is there exactly where segment is"));
     if (segmented)
         TRY(check_dense(OPERATION_NAME, "dsegment", e->dsegment, sums, tensor_rows(f->segment), width));
-    return learned
-               ? check_dense(OPERATION_NAME, "dposition", e->dposition, sums, tensor_rows(f->position), width)
-               : OK;
-}
-
-Status embed_backward(Ctx *ctx, const EmbedBackward *e) {
-    const EmbedForward *f = e->forward;
-    if (!ctx->checked) TRY(check_backward(e));
+    if (learned)
+        TRY(check_dense(OPERATION_NAME, "dposition", e->dposition, sums, tensor_rows(f->position), width));
     if (tensor_count(f->tokens) == 0) return OK;
-    bool learned = !tensor_empty(e->dposition), segmented = !tensor_empty(f->segment);
-    double size = (double)dtype_size(e->dy.dtype), wide = (double)dtype_size(e->dtoken.dtype);
+    double size = (double)dtype_size(type), wide = (double)dtype_size(sums);
     double elements = (double)tensor_count(e->dy);
     double rows = touched_rows(f) + (learned ? (double)tensor_width(f->tokens) : 0) +
                   (segmented ? (double)tensor_rows(f->segment) : 0);
-    double accumulated = (double)tensor_width(f->y) * rows;
+    double accumulated = (double)width * rows;
     Call call = {.operation = OP_EMBED,
                  .pass = PASS_BACKWARD,
                  .dtype = f->token.dtype,

@@ -284,12 +284,14 @@ static Status take_outputs(Ctx *ctx, LinearForward *l, ArenaKind saved) {
 }
 
 static Status check_forward(const Ctx *ctx, const LinearForward *l) {
+    TRY(check_present("linear", "x", l->x));
+    TRY(check_present("linear", "weight", l->weight));
     Dtype type = l->x.dtype;
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
     bool bias = !tensor_empty(l->bias), active = l->activation != ACTIVATION_NONE;
+    TRY(check_dense("linear", "x", l->x, type, rows, in));
     bool grouped = dtype_grouped(l->weight.dtype);
     TRY(check_dense("linear", "weight", l->weight, grouped ? l->weight.dtype : type, out, in));
-    TRY(check_dense("linear", "x", l->x, type, rows, in));
     TRY(check_that("linear", !grouped || !ctx->training, "a weight by groups is for inference only"));
     if (bias) TRY(check_dense("linear", "bias", l->bias, type, 1, out));
     TRY(check_that("linear", l->activation >= 0 && l->activation < ACTIVATION_COUNT,
@@ -355,7 +357,7 @@ static Status run_dequantized(Ctx *ctx, const LinearForward *l) {
 
 Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
     TRY(take_outputs(ctx, l, saved));
-    if (!ctx->checked) TRY(check_forward(ctx, l));
+    TRY(check_forward(ctx, l));
     if (tensor_rows(l->x) == 0) return OK;
     if (dtype_grouped(l->weight.dtype) && !reads_groups(ctx, l)) return run_dequantized(ctx, l);
     if (!in_fp8(ctx, l)) return run_forward(ctx, l);
@@ -450,7 +452,7 @@ static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
 /* Defers only gradients of weights, because the next operation needs only dx. */
 Status linear_backward(Ctx *ctx, const LinearBackward *given) {
     LinearBackward l = as_it_is(ctx, given);
-    if (!ctx->checked) TRY(check_backward(ctx, &l));
+    TRY(check_backward(ctx, &l));
     if (tensor_rows(l.dy) == 0) return OK;
     if (l.lasts && ctx->defers && ctx->defers(ctx, &l)) l.dweight = l.dbias = (Tensor){0};
     return compute_backward(ctx, &l);

@@ -15,7 +15,9 @@ static Status take_outputs(Ctx *ctx, Loss *l, ArenaKind saved) {
     return take(ctx, saved, "loss.log_probabilities", wide, shape2(rows, padded), &l->log_probabilities);
 }
 
-static Status check_forward(const Ctx *ctx, const Loss *l) {
+static Status check(const Ctx *ctx, const Loss *l) {
+    TRY(check_present("loss", "hidden", l->hidden));
+    TRY(check_present("loss", "weight", l->weight));
     Dtype type = l->hidden.dtype, wide = dtype_wide(type);
     int64_t rows = tensor_rows(l->hidden), width = tensor_width(l->hidden), padded = tensor_rows(l->weight);
     TRY(check_dense("loss", "hidden", l->hidden, type, rows, width));
@@ -49,7 +51,7 @@ static double extra_flops(const Loss *l) {
 
 Status loss_forward(Ctx *ctx, Loss *l, ArenaKind saved) {
     TRY(take_outputs(ctx, l, saved));
-    if (!ctx->checked) TRY(check_forward(ctx, l));
+    TRY(check(ctx, l));
     int64_t rows = tensor_rows(l->hidden);
     if (rows == 0) return OK;
     double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
@@ -66,17 +68,12 @@ Status loss_forward(Ctx *ctx, Loss *l, ArenaKind saved) {
     return op_run(ctx, &call);
 }
 
-static Status check_backward(const Ctx *ctx, const Loss *l) {
-    TRY(check_forward(ctx, l));
-    TRY(check_that("loss", ctx->training, "the backward pass belongs to training"));
-    if (op_form(ctx, OP_LOSS, l->hidden.dtype) == FORM_FUSED) return OK;
-    return check_dense("loss", "log_probabilities", l->log_probabilities, l->losses.dtype,
-                       tensor_rows(l->hidden), tensor_rows(l->weight));
-}
-
 Status loss_backward(Ctx *ctx, const Loss *l) {
-    if (!ctx->checked) TRY(check_backward(ctx, l));
-    int64_t rows = tensor_rows(l->hidden);
+    TRY(check(ctx, l));
+    TRY(check_that("loss", ctx->training, "the backward pass belongs to training"));
+    int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
+    if (op_form(ctx, OP_LOSS, l->hidden.dtype) == FORM_NAIVE)
+        TRY(check_dense("loss", "log_probabilities", l->log_probabilities, l->losses.dtype, rows, padded));
     if (rows == 0) return OK;
     double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
     double wide = (double)dtype_size(l->losses.dtype);

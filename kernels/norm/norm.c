@@ -11,7 +11,7 @@ static Status check_weight(const NormForward *n) {
 }
 
 static Status take_outputs(Ctx *ctx, NormForward *n, ArenaKind saved) {
-    if (!ctx->checked) TRY(check_weight(n));
+    TRY(check_weight(n));
     Dtype type = n->x.dtype, wide = dtype_wide(type);
     Shape rows = shape1(tensor_rows(n->x) * norm_heads(n));
     if (!tensor_empty(n->skip)) TRY(take_missing(ctx, saved, "norm.residual", type, n->x.shape, &n->r));
@@ -68,7 +68,7 @@ TorchName norm_torch(const Ctx *ctx, const NormForward *n) {
 
 Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved) {
     TRY(take_outputs(ctx, n, saved));
-    if (!ctx->checked) TRY(check_forward(n));
+    TRY(check_forward(n));
     if (tensor_rows(n->x) == 0) return OK;
     double size = (double)dtype_size(n->x.dtype);
     double elements = (double)tensor_count(n->x);
@@ -114,7 +114,7 @@ static Status check_backward(const NormBackward *n) {
 }
 
 Status norm_backward(Ctx *ctx, const NormBackward *n) {
-    if (!ctx->checked) TRY(check_backward(n));
+    TRY(check_backward(n));
     const NormForward *f = n->forward;
     if (tensor_rows(f->x) == 0) return OK;
     bool drop = norm_drops(f), sums = !tensor_empty(n->dr_sums), layer = f->kind == NORM_LAYER;
