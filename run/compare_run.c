@@ -119,14 +119,29 @@ static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s,
     return profiling_step(NULL, &t->ctx, number, round_step, &round, cost);
 }
 
-/* Runs each path; every second round has the reverse order. */
+/* The fused path with the naive path's products. */
+static Status blas_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
+                        StepCost *cost) {
+    t->ctx.blas_only = true;
+    Status status = timed_step(t, o, s, COMPARE_FUSED, round, cost);
+    t->ctx.blas_only = false;
+    return status;
+}
+
+int compare_turn(int64_t round, int turn, int count) {
+    return (int)(((round % 2 ? count - 1 - turn : turn) + round / 2) % count);
+}
+
+/* Runs each path, and unless `blas` is NULL, blas_step. */
 static Status one_round(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
-                        Recorder *const recorders[COMPARE_PATHS], StepCost costs[COMPARE_PATHS]) {
-    const int count = count_paths(o->session->fuses);
+                        Recorder *const recorders[COMPARE_PATHS], StepCost costs[COMPARE_PATHS],
+                        StepCost *blas) {
+    const int paths = count_paths(o->session->fuses), count = paths + (blas ? 1 : 0);
     for (int turn = 0; turn < count; turn++) {
-        const int path = round % 2 ? count - 1 - turn : turn;
+        const int path = compare_turn(round, turn, count);
         t->ctx.recorder = recorders ? recorders[path] : NULL;
-        Status status = timed_step(t, o, s, path, round, &costs[path]);
+        Status status =
+            path < paths ? timed_step(t, o, s, path, round, &costs[path]) : blas_step(t, o, s, round, blas);
         t->ctx.recorder = NULL;
         if (status) return status;
     }
@@ -147,20 +162,11 @@ static Status warm_up(Trainer *t, const CompareOptions *o, const Snapshot *s) {
     while (!status && !is_warm(t, &ms, device_clock() - start)) {
         StepCost costs[COMPARE_PATHS] = {0};
         double sum = 0;
-        status = one_round(t, o, s, 0, NULL, costs);
+        status = one_round(t, o, s, 0, NULL, costs, NULL);
         for (int path = 0; path < COMPARE_PATHS; path++) sum += costs[path].ms;
         if (!status) series_add(&ms, sum);
     }
     memory_free(ms.values);
-    return status;
-}
-
-/* The fused path with the naive path's products. */
-static Status blas_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
-                        StepCost *cost) {
-    t->ctx.blas_only = true;
-    Status status = timed_step(t, o, s, COMPARE_FUSED, round, cost);
-    t->ctx.blas_only = false;
     return status;
 }
 
@@ -171,8 +177,7 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
     double blas_ms[COMPARE_ROUNDS];
     for (int64_t round = 0; round < COMPARE_ROUNDS; round++) {
         StepCost costs[COMPARE_PATHS], blas;
-        TRY(one_round(t, o, s, round, NULL, costs));
-        if (libraries) TRY(blas_step(t, o, s, round, &blas));
+        TRY(one_round(t, o, s, round, NULL, costs, libraries ? &blas : NULL));
         if (libraries) blas_ms[round] = blas.ms;
         for (int path = 0; path < c->path_count; path++) {
             turns[path].ms[round] = costs[path].ms;
@@ -201,7 +206,7 @@ static Status time_operations(Trainer *t, const CompareOptions *o, const Snapsho
     Status status = OK;
     for (int64_t round = 0; round < COMPARE_ROUNDS && !status; round++) {
         StepCost costs[COMPARE_PATHS];
-        status = one_round(t, o, s, round, recorders, costs);
+        status = one_round(t, o, s, round, recorders, costs, NULL);
         progress_step(o->progress, COMPARE_ROUNDS + round + 1, 0);
     }
     progress_hide(o->progress);

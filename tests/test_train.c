@@ -3,6 +3,7 @@
 #include "tests/support/program.h"
 
 #include "base/files.h"
+#include "run/compare_run.h"
 
 #include <float.h>
 #include <math.h>
@@ -324,6 +325,18 @@ static void test_accumulation(void **state) {
 
 /* ---- compare ---- */
 
+/* Each path takes each turn of a round equally often, and in every round each path has one turn. */
+static void test_compare_turns(void **state) {
+    (void)state;
+    for (int count = 2; count <= 4; count++) {
+        int taken[4][4] = {{0}};
+        for (int64_t round = 0; round < 2 * count; round++)
+            for (int turn = 0; turn < count; turn++) taken[compare_turn(round, turn, count)][turn]++;
+        for (int path = 0; path < count; path++)
+            for (int turn = 0; turn < count; turn++) assert_int_equal(taken[path][turn], 2);
+    }
+}
+
 /* --fused=1,fp8 is a third path, beside the fused one: 8 bits differ more from the naive path than bf16 does,
  * in the products alone; casts are rows of their own. */
 static void test_compare_fp8(void **state) {
@@ -449,6 +462,7 @@ int main(void) {
         cmocka_unit_test(test_print_config),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_compare_turns),
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_compare_fp8),
         cmocka_unit_test(test_divergence),
