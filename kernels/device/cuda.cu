@@ -59,9 +59,14 @@ static void cuda_release_pinned(Device *, void *memory) {
     (void)cudaFreeHost(memory);
 }
 
+/* Bytes that no plan may take: CUDA loads a kernel's code at its first launch, and libraries allocate their
+ * workspaces at their first call. */
+enum { LOADED_LATER = 512 << 20 };
+
 static Status cuda_available(Device *, size_t *bytes) {
-    size_t all;
-    CUDA_TRY(cudaMemGetInfo(bytes, &all));
+    size_t all, left;
+    CUDA_TRY(cudaMemGetInfo(&left, &all));
+    *bytes = left > LOADED_LATER ? left - LOADED_LATER : 0;
     return OK;
 }
 

@@ -46,7 +46,7 @@ struct Device {
     void (*release)(Device *device, void *memory);
     Status (*pinned)(Device *device, size_t bytes, void **memory) CHECKED;
     void (*release_pinned)(Device *device, void *memory);
-    Status (*available)(Device *device, size_t *bytes) CHECKED;
+    Status (*available)(Device *device, size_t *bytes) CHECKED; // that a plan may take
 
     /* In stream order. upload returns when a pageable `host` may be reused; a pinned `host` must stay
      * until the copy has completed. download waits for the bytes. */
