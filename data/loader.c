@@ -26,7 +26,7 @@ struct Loader {
     BatchMaker maker;
     Slot *slots;
     int slot_count;
-    int64_t base;        // the position of batch number 0; changed by a seek
+    int64_t base;        // position in the data of batch number 0; a seek changes it
     int64_t handed;      // batches handed out since then; `mutex` guards the members from here on
     int64_t claimed;     // batches that a worker has begun
     int working;         // workers that have started

@@ -116,7 +116,7 @@ static const double STARVED = 0.05, IDLE = 0.15; // shares of the step above whi
 
 typedef struct {
     double reader, idle;   // shares of the step
-    double matrix, memory; // ns bound by each limit
+    double matrix, memory; // ns limited by the matrix rate, and by memory
     double least;          // ns that all operations need at this machine's limits
     double kernels, tiny;  // per step
     double waits, wait_ns; // host calls that wait for the device, per step

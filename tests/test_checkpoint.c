@@ -358,10 +358,10 @@ static void kills_lose_nothing(void **scratch) {
         step = expect_nothing_lost(&model, out, reported);
     }
     assert_true(step > 1);
-    save_step(&model, out, step + 1, -1); /* leftovers of killed saves are ignored, */
+    save_step(&model, out, step + 1, -1); /* removes what killed saves left */
     PathList list;
     expect_ok(directory_list(out, &list));
-    assert_int_equal(list.count, 2 + 1); /* and are removed: two steps, and `same` */
+    assert_int_equal(list.count, 2 + 1); /* two steps, and `same` */
     path_list_free(&list);
     model_close(&model);
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 
 typedef struct {
-    int64_t batch, columns, vocabulary, width, positions, past; // positions 0: there are none
+    int64_t batch, columns, vocabulary, width, positions, past; // positions 0: no position table
     int64_t kinds;                                              // of segments; 0: none
     double scale;                                               // 0 stands for 1
     bool fixed;                                                 // positions without a gradient

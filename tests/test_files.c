@@ -141,7 +141,7 @@ static void writes_into_devices(void **state) {
     assert_int_equal(stat(fifo, &about), 0);
     assert_true(S_ISFIFO(about.st_mode));
     const char *full = inside(*state, "full");
-    assert_int_equal(symlink("/dev/full", full), 0); // if it were replaced, then only the link
+    assert_int_equal(symlink("/dev/full", full), 0); // writing must not replace the link by a file
     expect_error(file_write(full, "x", 1), ERROR_FILE, "No space left");
     assert_int_equal(lstat(full, &about), 0);
     assert_true(S_ISLNK(about.st_mode));

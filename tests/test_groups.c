@@ -78,7 +78,7 @@ static void int4_errs_little(void **state) {
     }
 }
 
-/* The columns that count more get smaller errors: of each group one, a different one in each. */
+/* In each group one column, at a different place, counts more; these columns get smaller errors. */
 static void important_columns_err_less(void **state) {
     static float x[COUNT], y[COUNT], weighed[COUNT], importance[WIDTH], scales[GROUPS];
     double plain = 0, weighted = 0;

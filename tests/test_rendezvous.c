@@ -326,7 +326,7 @@ static void test_absent_ranks(void **state) {
     start.absent = 2;
     const RankEnd *ends = run_start(start);
     expect_rank(ends, 0, ERROR_DEVICE, "has waited 1 s; missing of 3 ranks: 2;");
-    expect_rank(ends, 1, ERROR_DEVICE, "missing of 3 ranks: 2;"); // rank 0 tells it
+    expect_rank(ends, 1, ERROR_DEVICE, "missing of 3 ranks: 2;"); // as rank 0 reports
 
     start.absent = 0;
     ends = run_start(start);
@@ -369,7 +369,7 @@ static void test_ports(void **state) {
     Start start = good;
     int taken[RENDEZVOUS_PORTS];
     start.port = free_port();
-    expect_ok(wire_listen("127.0.0.1", start.port, &taken[0])); // a process listens there, and sends nothing
+    expect_ok(wire_listen("127.0.0.1", start.port, &taken[0])); // another process has this port
     const RankEnd *ends = run_start(start);
     for (int rank = 0; rank < start.size; rank++) expect_rank(ends, rank, 0, "");
 

@@ -390,7 +390,7 @@ static void test_kill(void **state) {
     const char *numbers = log_numbers(folder, "survived.jsonl", 0);
     assert_true(strlen(numbers) > 0);
     assert_string_equal(numbers, log_numbers(folder, "never.jsonl", step));
-    /* Two are kept, and nothing is left of interrupted saves. */
+    /* Two checkpoints remain, and no file of an interrupted save. */
     const Ran *ran =
         program_succeeds(folder, "cd killed && ls -A | grep -v -e cache -e options.json | wc -l");
     assert_int_equal(strtol(ran->output, NULL, 10), 2);

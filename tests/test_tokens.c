@@ -207,7 +207,7 @@ static void texts_are_kept_as_shards(void **state) {
     tokens_close(open_tokens(path, &options));
     stat(kept, &second);
     assert_true(first.st_ino == second.st_ino); /* read, not written again */
-    /* Damaged in its header, its size or its hash, it is written again. */
+    /* A shard whose header, size or hash is damaged is written again. */
     for (int spoil = 0; spoil < 3; spoil++) {
         FileWriter *writer;
         int32_t header[256] = {SHARD_MAGIC, SHARD_VERSION + (spoil == 0), 20};

@@ -35,7 +35,7 @@ typedef struct {
     int32_t *rows;    // (batch, seq) of one batch
     int32_t *lengths; // (batch)
     float *hidden;    // (batch, seq, C) of one batch
-    float *embedding; // (C) of one line
+    float *embedding; // (C) of the current line
     Answers *answers;
 } Job;
 

@@ -23,7 +23,7 @@ typedef struct {
 
 struct Beams {
     BeamOptions options;
-    int64_t rows, length; // tokens per row
+    int64_t rows, length; // hypotheses; tokens of each so far
     int32_t *tokens;      // (rows, most + 1)
     int32_t *moved;       // (rows, most + 1): scratch for reordering rows
     double *log_p;        // (rows) -inf: the row is unused

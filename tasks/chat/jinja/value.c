@@ -126,7 +126,7 @@ void jinja_put(JinjaPool *pool, JinjaDict *dict, JinjaValue key, JinjaValue valu
     dict->values[dict->count++] = value;
 }
 
-/* ---- asking ---- */
+/* ---- kinds of values ---- */
 
 bool jinja_is_list(JinjaValue value) {
     return value.kind >= VALUE_LIST && value.kind <= VALUE_GENERATOR;

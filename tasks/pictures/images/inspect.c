@@ -205,7 +205,7 @@ static Status walk_pnm(Walk *w) {
     return OK;
 }
 
-/* ---- any ---- */
+/* ---- every format ---- */
 
 /* After a picture there may be zeros, blanks, and after a JPEG another JPEG (as phones write it), but no
  * other file. */
