@@ -73,12 +73,15 @@ static bool is_name(const char *candidate, const char *name, size_t length) {
     return candidate && strlen(candidate) == length && strncmp(candidate, name, length) == 0;
 }
 
-int option_find(const OptionSet *set, const char *name) {
+/* The option whose name or alias is these `length` bytes; -1: none. */
+static int find_name(const OptionSet *set, const char *name, size_t length) {
     for (int i = 0; i < set->count; i++)
-        if (is_name(set->table[i].name, name, strlen(name)) ||
-            is_name(set->table[i].alias, name, strlen(name)))
-            return i;
+        if (is_name(set->table[i].name, name, length) || is_name(set->table[i].alias, name, length)) return i;
     return -1;
+}
+
+int option_find(const OptionSet *set, const char *name) {
+    return find_name(set, name, strlen(name));
 }
 
 const Option *options_find(const OptionSet *set, const char *name) {
@@ -173,29 +176,17 @@ static Status fail_unknown(const OptionSet *set, const char *argument) {
                 *hint.text ? hint.text : "; --help lists them all");
 }
 
-/* The option of that name, of `length` bytes: a part of a name could mean another option in a later
- * version. */
-static Status find_long(const OptionSet *set, const char *argument, const char *name, size_t length,
-                        int *found) {
-    for (int i = 0; i < set->count; i++) {
-        if (!is_name(set->table[i].name, name, length) && !is_name(set->table[i].alias, name, length))
-            continue;
-        *found = i;
-        return OK;
-    }
-    return fail_unknown(set, argument);
-}
-
 static int find_letter(const OptionSet *set, char letter) {
     for (int i = 0; i < set->count; i++)
         if (set->table[i].letter == letter) return i;
     return -1;
 }
 
-/* Finds the option of an argument: a long name up to '=', or the letter at `letter`. */
+/* Finds the option of an argument: a long name up to '=', or the letter at `letter`. A part of a name is not
+ * accepted, because it could mean another option in a later version. */
 static Status find(const OptionSet *set, const char *argument, const char *letter, int *found) {
-    if (argument[1] == '-') return find_long(set, argument, argument + 2, strcspn(argument + 2, "="), found);
-    *found = find_letter(set, *letter);
+    const char *name = argument + 2;
+    *found = argument[1] == '-' ? find_name(set, name, strcspn(name, "=")) : find_letter(set, *letter);
     return *found < 0 ? fail_unknown(set, argument) : OK;
 }
 
