@@ -26,6 +26,10 @@ int report_width(FILE *file) {
     return size.ws_col < LEAST ? LEAST : size.ws_col < REPORT_WIDTH ? size.ws_col : REPORT_WIDTH;
 }
 
+bool report_is_narrow(FILE *file) {
+    return report_width(file) < REPORT_WIDTH;
+}
+
 void print_report(const char *heading, int indent, FILE *file, const char *format, ...) {
     va_list arguments, again;
     va_start(arguments, format);

@@ -1,6 +1,7 @@
 /* wrap: prints text in lines that fit a terminal. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Columns of a report in a file, and the most on a terminal. */
@@ -8,6 +9,9 @@ enum { REPORT_WIDTH = 120 };
 
 /* The columns of a report: those of the terminal if `file` is a narrower one, but at least 60. */
 int report_width(FILE *file);
+
+/* Whether a table must do without the columns that matter least. */
+bool report_is_narrow(FILE *file);
 
 /* Prints the text in a column that begins at `indent`, broken at blanks to fit `width` columns, in at most
  * `lines` lines; the rest is omitted. `heading` is printed before the first line and is shorter than the

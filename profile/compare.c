@@ -58,20 +58,15 @@ static RateUnit rate_unit(const Figures *f) {
     return tera ? (RateUnit){'T', 1e-3} : (RateUnit){'G', 1};
 }
 
-/* Narrow terminals lack columns that matter least. */
-static bool is_narrow(FILE *file) {
-    return report_width(file) < REPORT_WIDTH;
-}
-
 /* A primitive's long name takes the place of its pass, which is the operation's. */
 static void print_timed(const char *name, const OperationRow *r, bool primitive, double ns, double share,
                         double launches, FILE *file) {
-    if (is_narrow(file) && primitive)
+    if (report_is_narrow(file) && primitive)
         fprintf(file, "%-30s", name);
     else
-        fprintf(file, "%-*s %-8s", is_narrow(file) ? 21 : 30, name, pass_name(r->pass));
+        fprintf(file, "%-*s %-8s", report_is_narrow(file) ? 21 : 30, name, pass_name(r->pass));
     fprintf(file, " %-5s %10.3f %6.1f", form_name(r->form), 1e-6 * ns, 100 * share);
-    if (!is_narrow(file)) fprintf(file, " %9.0f", launches);
+    if (!report_is_narrow(file)) fprintf(file, " %9.0f", launches);
 }
 
 void timed_operations_print(const TimedOperations *timed, FILE *file) {
@@ -79,8 +74,8 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
     const Peaks *peaks = &timed->trace->run.measured;
     const RateUnit unit = rate_unit(f);
     double total = pass_ms(f, PASS_COUNT);
-    fprintf(file, "%-*s %-8s %-5s %10s %6s%s  %cFLOP/s    %cB/s %8s\n", is_narrow(file) ? 21 : 30,
-            "operation", "pass", "form", "ms", "%", is_narrow(file) ? "" : "  launches", unit.letter,
+    fprintf(file, "%-*s %-8s %-5s %10s %6s%s  %cFLOP/s    %cB/s %8s\n", report_is_narrow(file) ? 21 : 30,
+            "operation", "pass", "form", "ms", "%", report_is_narrow(file) ? "" : "  launches", unit.letter,
             unit.letter, "of limit");
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
@@ -98,7 +93,7 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
             fputc('\n', file);
         }
     }
-    fprintf(file, "%-*s %10.3f\n", is_narrow(file) ? 36 : 45, "sum of operations", total);
+    fprintf(file, "%-*s %10.3f\n", report_is_narrow(file) ? 36 : 45, "sum of operations", total);
     print_report("", 0, file, "limits measured here: %s", limits_text(peaks).text);
 }
 
@@ -144,7 +139,7 @@ static const Difference *difference_of(const PathTimes *path, const OperationRow
 /* Prints the cells of a path. Without a row there is only the time, if known; without limits there is no
  * share. */
 static void print_path(const Peaks *peaks, double ms, const OperationRow *r, FILE *file) {
-    const bool narrow = is_narrow(file);
+    const bool narrow = report_is_narrow(file);
     if (isfinite(ms))
         fprintf(file, "%*.3f", narrow ? 10 : 11, ms);
     else
@@ -170,7 +165,7 @@ static void print_row(const Comparison *c, int path, const OperationRow *before,
                       FILE *file) {
     const Difference *d = difference_of(&c->paths[path], after);
     fprintf(file, "%-20s %-8s", after->call, before ? pass_name(after->pass) : after->operation);
-    if (!is_narrow(file))
+    if (!report_is_narrow(file))
         fprintf(file, " %12s %11s", in_words(CELL_FLOPS, after->work.flops).text,
                 in_words(CELL_BYTES, after->work.bytes).text);
     print_path(&c->peaks, row_ms(before), before, file);
@@ -188,7 +183,7 @@ static void print_row(const Comparison *c, int path, const OperationRow *before,
 
 static void print_total(const Comparison *c, const char *name, double before, double after, double ratio,
                         FILE *file) {
-    fprintf(file, "%-*s", is_narrow(file) ? 29 : 54, name);
+    fprintf(file, "%-*s", report_is_narrow(file) ? 29 : 54, name);
     print_path(&c->peaks, before, NULL, file);
     print_path(&c->peaks, after, NULL, file);
     if (isfinite(ratio))
@@ -199,7 +194,7 @@ static void print_total(const Comparison *c, const char *name, double before, do
 
 static void print_head(const Comparison *c, int path, FILE *file) {
     const char *share = peaks_known(&c->peaks) ? "  limit" : "";
-    const bool narrow = is_narrow(file);
+    const bool narrow = report_is_narrow(file);
     const char *calls = narrow ? "" : " calls";
     const char *before = path_names[path - 1], *after = path_names[path];
     print_report("", 0, file, "%s and %s, %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s with %s", before,
@@ -270,7 +265,8 @@ static void print_pair(const Comparison *c, int path, FILE *file) {
     }
     snprintf(name, sizeof name, "%s alone (sum)", path_names[path]);
     if (alone_ms(c, path) > 0) print_total(c, name, NAN, alone_ms(c, path), NAN, file);
-    snprintf(name, sizeof name, "whole %s%s", c->what, is_narrow(file) ? "" : ", timed with nothing else on");
+    snprintf(name, sizeof name, "whole %s%s", c->what,
+             report_is_narrow(file) ? "" : ", timed with nothing else on");
     print_total(c, name, c->paths[path - 1].step.median, c->paths[path].step.median,
                 c->paths[path].pairs.median, file);
     print_pair_notes(c, path, file);

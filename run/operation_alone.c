@@ -200,13 +200,8 @@ static FormTimes times_of(const Alone *a, int form) {
     return t;
 }
 
-/* Narrow terminals lack the rates. */
-static bool is_narrow(FILE *file) {
-    return report_width(file) < REPORT_WIDTH;
-}
-
 static int name_columns(FILE *file) {
-    return is_narrow(file) ? 25 : 34;
+    return report_is_narrow(file) ? 25 : 34;
 }
 
 static void print_row(const char *name, double ms, const char *interval, double launches, FILE *file) {
@@ -237,7 +232,8 @@ static void print_form(const Alone *a, int form, const FormTimes *t, FILE *file)
                  : "");
     snprintf(interval, sizeof interval, "%.4f to %.4f", t->middle.low, t->middle.high);
     print_row(name, t->middle.median, interval, t->launches, file);
-    if (!is_narrow(file)) fprintf(file, " %10.1f %10.1f", ratio(t->work.flops, ns), ratio(t->work.bytes, ns));
+    if (!report_is_narrow(file))
+        fprintf(file, " %10.1f %10.1f", ratio(t->work.flops, ns), ratio(t->work.bytes, ns));
     fprintf(file, " %7.1f%%\n", 100 * limit_share(&a->peaks, t->work, t->calls, ns));
     print_parts(a, form, file);
 }
@@ -255,7 +251,7 @@ static void print(const Alone *a, const Session *s, FILE *file) {
                  1e-6 * fused->work.flops, 1e-6 * fused->work.bytes, limits_text(&a->peaks).text);
     fputc('\n', file);
     fprintf(file, "%-*s %12s  %-22s %8s%s %8s\n", name_columns(file), "", "median ms", "95% interval",
-            "calls", is_narrow(file) ? "" : "    GFLOP/s       GB/s", "of limit");
+            "calls", report_is_narrow(file) ? "" : "    GFLOP/s       GB/s", "of limit");
     for (int form = a->first; form < FORM_COUNT; form++) print_form(a, form, &times[form], file);
     if (a->first == FORM_NAIVE) {
         const MedianInterval pairs = pairs_ratio(naive->ms, fused->ms, a->rounds);
