@@ -158,6 +158,7 @@ void config_complete(Config *c) {
 }
 
 static Status no_preset(const char *name) {
+    if (strchr(name, '/')) return fail(ERROR_FILE, "there is no folder '%.200s'", name);
     const char *names[PRESETS];
     char list[1000] = "";
     int used = 0;

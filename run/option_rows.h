@@ -39,7 +39,7 @@
      .doc = "launch a step as one CUDA graph if all of it is fused; --graphs=0 does not"},                   \
     {FLAG("peaks", compute.peaks),                                                                           \
      .doc = "measure the machine's limits even if known; --peaks=0 never does"},                          \
-    {COUNT("threads", 0, 4096, compute.threads), .doc = "threads on the CPU",                                \
+    {COUNT("threads", 0, 4096, compute.threads), .doc = "threads on the CPU; 0 for one per core",            \
      .default_text = "all", .travels = true}
 
 /* For a member ProfilingOptions profiling. */

@@ -136,6 +136,7 @@ static void test_files(void **state) {
         {"cannot make the folder text.txt: a file of that name exists",
          "train " TINY " --out=text.txt --steps=1"},
         {"config.json", "infer --model=empty"},
+        {"there is no folder './nowhere'", "infer --model=./nowhere"},
         {"missing.txt", "infer " MODEL "--eval=missing.txt"},
         {"nowhere/x.safetensors", "infer " MODEL "--logits=nowhere/x.safetensors --ids=1"},
         {"nowhere/x.json", "infer " MODEL "--peaks=0 --json=nowhere/x.json"},
