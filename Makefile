@@ -76,7 +76,7 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # Objects for the fuzzers: every contract, but no forms. The linker selects what it needs.
 FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% report/% kernels/device/% kernels/gemm/% \
     $(join $(wildcard kernels/*),$(patsubst kernels/%,/%.o,$(wildcard kernels/*))) \
-    $(addprefix kernels/,check.o ctx.o guard.o op.o record.o slot.o) $(addprefix optim/,adamw.o schedule.o) \
+    $(addprefix kernels/,check.o ctx.o guard.o op.o record.o) $(addprefix optim/,adamw.o schedule.o) \
     $(addprefix model/,architectures.o checkpoint% config% parameter% scales.o shards.o) \
     tasks/% $(addprefix run/,compute_options% facts% peaks% profiling_options% train_options%)),$(OBJECTS))
 # Functions of base/files.h, base/directories.h and comm/wire.h that tests/fuzz/scratch.c and wires.c replace.
