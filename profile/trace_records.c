@@ -1,12 +1,27 @@
 #include "profile/trace_records.h"
 
 #include "base/memory.h"
-#include "report/shapes.h"
 #include "report/spans.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { SHAPES_BYTES = 256 };
+
+/* "[[4, 64, 64], [], [64]]" */
+static void shapes_print(const Shape shapes[], int count, char text[SHAPES_BYTES]) {
+    size_t used = 0;
+    *text = 0;
+    for (int i = 0; i < count && used < SHAPES_BYTES; i++) {
+        used += (size_t)snprintf(text + used, SHAPES_BYTES - used, i ? ", [" : "[[");
+        for (int axis = 0; axis < shapes[i].rank && used < SHAPES_BYTES; axis++)
+            used += (size_t)snprintf(text + used, SHAPES_BYTES - used, axis ? ", %lld" : "%lld",
+                                     (long long)shapes[i].d[axis]);
+        if (used < SHAPES_BYTES)
+            used += (size_t)snprintf(text + used, SHAPES_BYTES - used, i == count - 1 ? "]]" : "]");
+    }
+}
 
 static bool has_inside(const Making *m, int64_t i) {
     return i + 1 < m->count && m->records[i + 1].parent == i;
