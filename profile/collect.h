@@ -36,3 +36,7 @@ CHECKED Status collector_end(Collector *collector);
  * `arenas` are the run's, for the tensors at their peak. */
 CHECKED Status collector_trace(const Collector *collector, const TraceRun *run,
                                const Arena arenas[ARENA_COUNT], Trace **trace);
+
+/* The number of this kernel's warps that fit a multiprocessor, as a share of the maximum; 0 if the limits are
+ * unknown. Registers are allocated to warps in units of 256, in four equal register files. */
+double kernel_occupancy(const MultiprocessorLimits *limits, const KernelShape *shape);

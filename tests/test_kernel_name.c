@@ -1,5 +1,5 @@
 /* Information in kernels' names and shapes. */
-#include "profile/occupancy.h"
+#include "profile/collect.h"
 #include "report/kernel_name.h"
 
 #include <math.h>
