@@ -5,10 +5,22 @@
 #pragma once
 
 #include "base/status.h"
-#include "tasks/pictures/images/image.h"
+#include "base/memory.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Pixels, interleaved, row by row. */
+typedef struct {
+    uint8_t *pixels; // (height, width, channels), freed by image_free
+    int64_t height, width, channels;
+} Image;
+
+/* Frees the pixels and leaves an all-zero image. */
+static inline void image_free(Image *image) {
+    memory_free(image->pixels);
+    *image = (Image){0};
+}
 
 enum {
     IMAGE_PIXELS_LIMIT = 1 << 26, // height * width
