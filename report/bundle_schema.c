@@ -359,12 +359,20 @@ Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *
     return status;
 }
 
-Status bundle_read(const char *path, Bundle *bundle) {
-    char *text = NULL;
-    int64_t length;
+Status bundle_read_text(const char *path, char **text, int64_t *length, Bundle *bundle) {
+    PathKind kind;
+    *text = NULL;
     *bundle = (Bundle){0};
-    TRY(file_read(path, BUNDLE_BYTES_MOST, &text, &length));
-    Status status = bundle_parse(text, length, path, bundle);
+    TRY(path_kind(path, &kind));
+    OWNED char *file = kind == PATH_FOLDER ? path_join(path, BUNDLE_FILE) : memory_text(path);
+    TRY(file_read(file, BUNDLE_BYTES_MOST, text, length));
+    return bundle_parse(*text, *length, file, bundle);
+}
+
+Status bundle_read(const char *path, Bundle *bundle) {
+    char *text;
+    int64_t length;
+    Status status = bundle_read_text(path, &text, &length, bundle);
     memory_free(text);
     return status;
 }

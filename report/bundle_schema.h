@@ -96,9 +96,14 @@ extern const Field bundle_fields[];
  * "". */
 const char *bundle_step_name(const BundlePath *path);
 
-/* Reads and checks a bundle. ERROR_FILE; ERROR_FORMAT, with the place of the fault, for anything that is not
- * a bundle, has another version, or has the wrong form. */
+/* The bundle in a folder of --profile-out. */
+#define BUNDLE_FILE "profiling_stats.json"
+
+/* Reads and checks a bundle: a file, or a folder with a BUNDLE_FILE. ERROR_FILE; ERROR_FORMAT, with the place
+ * of the fault, for anything that is not a bundle, has another version, or has the wrong form. */
 CHECKED Status bundle_read(const char *path, Bundle *bundle);
+/* Also returns its text, which the caller frees with memory_free, even after an error. */
+CHECKED Status bundle_read_text(const char *path, char **text, int64_t *length, Bundle *bundle);
 /* The same for text in memory; `name` is for messages. */
 CHECKED Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *bundle);
 void bundle_free(Bundle *bundle);

@@ -351,7 +351,7 @@ static void survives_any_damage(void **state) {
 static void refuses_strange_files(void **state) {
     Bundle bundle;
     expect_error(bundle_read(inside(*state, "none.json"), &bundle), ERROR_FILE, "none.json");
-    expect_error(bundle_read(*state, &bundle), ERROR_FILE, "directory");
+    expect_error(bundle_read(*state, &bundle), ERROR_FILE, BUNDLE_FILE);
     write_text_file(inside(*state, "empty.json"), "");
     expect_error(bundle_read(inside(*state, "empty.json"), &bundle), ERROR_FORMAT, "empty.json");
     char deep[20001];

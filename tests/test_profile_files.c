@@ -69,9 +69,9 @@ static void train_leaves_its_files(void **state) {
                             source_of(path, "attention forward: flash attention"));
     expect_text(source_of(path, "norm backward: gradients"), "kernels/norm/cpu_fused.c:"); // of several calls
     bundle_free(&bundle);
-    const Ran *ran = program_succeeds(*state, "profile check made/here/profiling_stats.json");
+    const Ran *ran = program_succeeds(*state, "profile check made/here");
     expect_text(ran->output, "gpt2-nano (changed), fp32");
-    program_succeeds(*state, "profile page made/here/profiling_stats.json again.html");
+    program_succeeds(*state, "profile page made/here again.html");
     expect_same_file(*state, "made/here/profile.html", "again.html");
     program_succeeds(*state,
                      "grep -q -- --profile-out=made/here made/here/kernel_analysis_report_bs2_seq32.md");
@@ -425,7 +425,7 @@ static void diff_tells_by_its_exit_code(void **state) {
     change(*state, "d/profiling_stats.json", "more.json", "\"peak_bytes\":", "\"peak_bytes\":9");
     change(*state, "d/profiling_stats.json", "bad.json", "\"version\":1", "\"version\":99");
     change(*state, "d/profiling_stats.json", "none.json", "\"place\":\"embed\"", "\"place\":\"lookup\"");
-    const char *same = "profile diff d/profiling_stats.json d/profiling_stats.json";
+    const char *same = "profile diff d d/profiling_stats.json";
     const Ran *ran = program_succeeds(*state, "%s --fail-if 'step>+3%%' --fail-if='memory>+0%%'", same);
     expect_text(ran->output, "0 added, 0 removed, 0 slower, 0 faster");
     ran = program_succeeds(*state, "profile diff d/profiling_stats.json none.json");
@@ -440,6 +440,7 @@ static void diff_tells_by_its_exit_code(void **state) {
     assert_int_equal(program_run(*state, "profile diff d/profiling_stats.json more.json")->code, 0);
     program_refuses(*state, ERROR_FORMAT, "version 99", "profile diff d/profiling_stats.json bad.json");
     program_refuses(*state, ERROR_FILE, "missing.json", "profile diff missing.json bad.json");
+    program_refuses(*state, ERROR_FILE, "d/tables/profiling_stats.json", "profile diff d d/tables");
     program_refuses(*state, ERROR_USAGE, "a third", "profile diff a b c");
     expect_text(program_succeeds(*state, "profile anatomy update_parameters")->output,
                 "optim/cuda_fused.cu:");

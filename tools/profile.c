@@ -37,6 +37,8 @@ static const char *const usage[] = {"diff BEFORE.json AFTER.json [--fail-if LIMI
 
 static const char help[] =
     "\n"
+    "A FILE.json is a profile, or the folder of --profile-out that holds it.\n"
+    "\n"
     "  diff     compares two profiles, or several runs per side, operation by\n"
     "           operation: added, removed, slower, faster, or the same within noise,\n"
     "           which is below 1%, or within the spread between the runs.\n"
@@ -87,7 +89,7 @@ static const OptionNote manual[] = {
     {"4", "A file is malformed, or check found something wrong."},
     {"8", "A change that is not noise exceeds a limit of diff."},
     {"FILES", NULL},
-    {"profiling_stats.json", "A profile, as --profile-out writes it into a folder."},
+    {"profiling_stats.json", "A profile, as --profile-out writes it into a folder, which stands for it."},
     {"compare.json", "A comparison, as fusebox-train --compare --out=FOLDER writes it."},
     {"SEE ALSO", NULL},
     {"fusebox-train(1), fusebox-infer(1)", ""},
@@ -194,11 +196,10 @@ static Status check(int argc, char **argv) {
 static Status page(int argc, char **argv) {
     if (argc != 2)
         return fail(ERROR_USAGE, "page needs a bundle and a file to write: page FILE.json PAGE.html");
-    char *text = NULL;
+    char *text;
     int64_t length;
     Bundle bundle;
-    TRY(file_read(argv[0], BUNDLE_BYTES_MOST, &text, &length));
-    Status status = bundle_parse(text, length, argv[0], &bundle);
+    Status status = bundle_read_text(argv[0], &text, &length, &bundle);
     if (!status) status = page_write(text, length, argv[1]);
     bundle_free(&bundle);
     memory_free(text);
