@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <limits.h>
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -16,6 +17,7 @@ static const char *const SPINS = "3000";
 void cores_share(char **argv) {
     char program[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+    if (omp_get_proc_bind() != omp_proc_bind_false) return;
     ssize_t length = readlink("/proc/self/exe", program,
                               sizeof program - 1); // the program's file, not the link, whose name would
                                                    // become the process's name

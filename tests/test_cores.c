@@ -2,7 +2,9 @@
 #include "base/cores.h"
 #include "tests/support/program.h"
 
+#include <omp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -29,6 +31,20 @@ static void threads_wait_for_a_moment_only(void **state) {
 static void the_environment_decides_how_threads_wait(void **state) {
     expect_policy(*state, "GOMP_SPINCOUNT=77", "GOMP_SPINCOUNT = '77'");
     expect_policy(*state, "OMP_WAIT_POLICY=active", "OMP_WAIT_POLICY = 'ACTIVE'");
+}
+
+/* The number of threads in the report is that of the cores that OpenMP may use. */
+static void bound_threads_have_all_cores(void **state) {
+    static const char *const environments[] = {"OMP_PROC_BIND=true", "OMP_PLACES=cores",
+                                               "GOMP_CPU_AFFINITY=0-4095", "OMP_PROC_BIND=false"};
+    char threads[32];
+    snprintf(threads, sizeof threads, ", %d thread", omp_get_num_procs());
+    for (size_t i = 0; i < sizeof environments / sizeof *environments; i++)
+        expect_text(program_succeeds(*state,
+                                     "env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT %s train " TINY " --steps=1",
+                                     environments[i])
+                        ->output,
+                    threads);
 }
 
 /* ---- other programs on the cores ---- */
@@ -106,7 +122,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_wait_for_a_moment_only),
         cmocka_unit_test(the_environment_decides_how_threads_wait),
+        cmocka_unit_test(bound_threads_have_all_cores),
         cmocka_unit_test_teardown(every_report_says_that_cores_were_shared, rivals_end),
-        cmocka_unit_test(own_threads_are_no_others), cmocka_unit_test(a_small_share_is_no_warning)};
+        cmocka_unit_test(own_threads_are_no_others),
+        cmocka_unit_test(a_small_share_is_no_warning)};
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }
