@@ -3,7 +3,6 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
-#include "run/batches.h"
 #include "run/compare_run.h"
 #include "run/fit.h"
 #include "run/output_folder.h"

@@ -4,6 +4,7 @@
 
 #include "base/json_writer.h"
 #include "data/loader.h"
+#include "run/trainer.h"
 #include "run/world.h"
 
 /* The parameters for opening a source. */
@@ -59,3 +60,21 @@ CHECKED Status feed_fingerprint(const Feed *feed, uint64_t *hash);
 /* For BatchSource.print: ends a line with the number of tokens, and adds notes on surprising texts; `raw` is
  * tokens_raw, or NULL. */
 void feed_print_tokens(int64_t tokens, const char *raw, const Tokenizer *tokenizer);
+
+/* ---- batches for a trainer ---- */
+
+/* The source of the FetchBatch functions below (run/trainer.h). */
+typedef struct {
+    const Feed *feed;
+    Device *device;
+    int64_t batch; // rows of a micro-batch
+    int64_t accum; // micro-batches per step and rank
+    int64_t ranks;
+    int64_t step_tokens; // number of targets in the current step
+} Batches;
+
+CHECKED Status batches_train(void *batches, int64_t index, Batch *batch);
+CHECKED Status batches_validate(void *batches, int64_t index, Batch *batch);
+
+/* Training batches; the same index always gives the same batch. */
+CHECKED Status batches_train_at(void *batches, int64_t index, Batch *batch);
