@@ -28,7 +28,7 @@ typedef struct {
     Tensor memory;        // (B, S, C): the encoder's output
     Tensor hidden;        // (B, T, C): the head's input; (B, 1, C) for a class token alone
     Head head;
-    DecodeLayer *decode_layers; // (layers): layers of model/decode.h
+    DecodeLayer *decode_layers; // (layers): layers of transformer_decode
 
     Tensor loss_sum; // (1) fp32: mean loss of the step over its micro-batches; in training a part of the tail
     Tensor state;    // (ADAMW_STATE_SIZE)
@@ -80,3 +80,8 @@ CHECKED Status transformer_logits(Ctx *ctx, const Transformer *model, Tensor hid
 
 /* BERT's pooler: tanh of a linear layer of each row's first token. hidden (B, T, C), pooled (B, C). */
 CHECKED Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor pooled);
+
+/* One token of one sequence through the whole model as a single operation (kernels/decode/decode.h): computes
+ * logits, (1, padded vocab) fp32, of the token after `token`, (1) i32 in device memory. The cache
+ * has one sequence and, with an encoder, its output; it grows by one token. The model must be a decoder. */
+CHECKED Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits);

@@ -1,7 +1,6 @@
 #include "run/generate.h"
 
 #include "base/memory.h"
-#include "model/decode.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* A token through the decoder against the naive form in double precision, and the naive form against
  * transformer_forward, to the last bit. The bound is measured as in test_model.c: ALLOWED times the effect of
  * disturbing the weights by the dtype's unit roundoff. */
-#include "model/decode.h"
+#include "model/transformer.h"
 
 #include "base/memory.h"
 #include "base/random.h"
