@@ -1,5 +1,5 @@
-/* profile/audit: each check finds its fault, in handmade profiles. */
-#include "profile/audit.h"
+/* The audit of profile/profile.h: each check finds its fault, in handmade profiles. */
+#include "profile/profile.h"
 #include "profile/fold.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"

@@ -3,7 +3,7 @@
  * must be attributed to, whether launched directly or as a node of a captured graph. */
 #include "base/memory.h"
 #include "run/trainer.h"
-#include "profile/audit.h"
+#include "profile/profile.h"
 #include "profile/collect.h"
 #include "profile/cupti.h"
 #include "profile/fold.h"
