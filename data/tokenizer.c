@@ -3,8 +3,6 @@
 #include "base/memory.h"
 #include "data/bpe.h"
 #include "base/hash.h"
-#include "data/tokenizer_load.h"
-#include "data/tokenizer_save.h"
 #include "data/wordpiece.h"
 
 #include <jansson.h>

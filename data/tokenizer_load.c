@@ -1,4 +1,4 @@
-#include "data/tokenizer_load.h"
+#include "data/tokenizer_state.h"
 
 #include "base/files.h"
 #include "base/memory.h"

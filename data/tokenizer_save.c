@@ -1,4 +1,4 @@
-#include "data/tokenizer_save.h"
+#include "data/tokenizer_state.h"
 
 #include "base/files.h"
 #include "base/json_writer.h"

@@ -115,3 +115,25 @@ void added_free(AddedTokens *added);
  * there is none). */
 AddedMatch added_find(const AddedTokens *added, const uint8_t *text, int64_t length, int64_t from,
                       int64_t taken, bool special, const AddedToken **passed);
+
+/* ---- tokenizer_load.c: selects the files that a tokenizer is read from, and fills the result of tokenizer_new ---- */
+
+/* The byte tokenizer, which needs no files. */
+void tokenizer_load_bytes(Tokenizer *tokenizer);
+
+/* Whether `folder` has a tokenizer's files. */
+CHECKED Status tokenizer_load_present(const char *folder, bool *present);
+
+/* Reads the first kind of files that `folder` has; see tokenizer_open. */
+CHECKED Status tokenizer_load_folder(Tokenizer *tokenizer, const char *folder);
+
+/* Reads a tokenizer.json of a BPE or a WordPiece. The unused parameter gives it the signature of the other
+ * readers. */
+CHECKED Status tokenizer_load_json(Tokenizer *tokenizer, const char *path, const char *unused,
+                                   const json_t *unused_config);
+
+/* ---- tokenizer_save.c: writes a tokenizer's files and its tokenizer_config.json into a folder that exists ---- */
+
+CHECKED Status tokenizer_save_bytes(const Tokenizer *tokenizer, const char *folder);
+CHECKED Status tokenizer_save_bpe(const Tokenizer *tokenizer, const char *folder);
+CHECKED Status tokenizer_save_wordpiece(const Tokenizer *tokenizer, const char *folder);

@@ -2,7 +2,7 @@
  * a fixture's tokenizer, or with 'w' a tokenizer.json up to a zero byte; the rest is repeated up to LONG
  * bytes. */
 #include "data/tokenizer.h"
-#include "data/tokenizer_load.h"
+#include "data/tokenizer_state.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "data/tokenizer.h"
 
 #include "data/bpe.h"
-#include "data/tokenizer_load.h"
+#include "data/tokenizer_state.h"
 #include "data/wordpiece.h"
 #include "tests/fuzz/fuzz.h"
 
