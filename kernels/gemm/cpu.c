@@ -1,7 +1,5 @@
 #include "kernels/gemm/cpu.h"
 
-#include "kernels/gemm/cpu_blas.h"
-
 #include <string.h>
 
 Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {

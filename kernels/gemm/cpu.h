@@ -38,4 +38,8 @@ CHECKED Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, con
 /* Whether products in bf16 are faster than in fp32 on this CPU: it needs oneDNN, and bf16 instructions. */
 CHECKED Status gemm_cpu_bf16_fast(const Device *device, bool *fast);
 
+/* OpenBLAS's product, one call per matrix of a batch, for every contract of gemm.h. bf16 operands are widened
+ * to fp32, and if C is bf16 the sum is rounded once. */
+CHECKED Status gemm_cpu_openblas(Ctx *ctx, const Gemm *g);
+
 __END_DECLS

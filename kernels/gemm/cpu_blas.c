@@ -1,4 +1,4 @@
-#include "kernels/gemm/cpu_blas.h"
+#include "kernels/gemm/cpu.h"
 
 #include "base/bfloat16.h"
 #include "base/memory.h"

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "kernels/gemm/choices.h"
-#include "kernels/gemm/cpu_blas.h"
 
 #include <float.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /* linear, with bias, residual and activation in the product or in one extra pass. */
 #include "kernels/gemm/cpu.h"
-#include "kernels/gemm/cpu_blas.h"
 #include "kernels/linear/cpu_groups.h"
 #include "kernels/linear/linear.h"
 #include "kernels/real.h"
