@@ -78,7 +78,7 @@ FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% report/%
     $(join $(wildcard kernels/*),$(patsubst kernels/%,/%.o,$(wildcard kernels/*))) \
     $(addprefix kernels/,check.o ctx.o guard.o op.o record.o) $(addprefix optim/,adamw.o schedule.o) \
     $(addprefix model/,architectures.o checkpoint% config% parameter% scales.o shards.o) \
-    tasks/% $(addprefix run/,compute_options% facts% peaks% profiling_options% train_options%)),$(OBJECTS))
+    tasks/% $(addprefix run/,compute_options% peaks% profiling_options% train_options%)),$(OBJECTS))
 # Functions of base/files.h, base/directories.h and comm/wire.h that tests/fuzz/scratch.c and wires.c replace.
 FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache gzopen \
     $(addprefix directory_,list lock make remove discard stage publish) $(addprefix file_writer_,open append write_at seeks close abandon) wire_listen wire_connect wire_accept wire_ready wire_receive wire_send device_clock
@@ -253,7 +253,7 @@ $(foreach t,float bf16 double,$(eval $(call TYPED_RULE,$t)))
 $(BUILD)/tasks/pictures/images/stb.o $(BUILD)/tasks/pictures/images/write.o: CFLAGS += -fwrapv
 $(BUILD)/tasks/pictures/images/stb.o: CFLAGS += -fno-sanitize=shift,nonnull-attribute
 
-$(BUILD)/report/page.o $(BUILD)/report/sweep_page.o: $(wildcard report/page/*)
+$(BUILD)/report/page.o $(BUILD)/report/sweep.o: $(wildcard report/page/*)
 
 $(BUILD)/report/anatomy_rows.c: tools/anatomy $(KERNELS)
 	@mkdir -p $(@D)

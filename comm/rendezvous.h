@@ -48,6 +48,11 @@ typedef struct {
 } RankPart;
 CHECKED Status rendezvous_collect(Rendezvous *rendezvous, RankPart mine, RankPart *parts);
 
+/* Collective, with properties that all ranks of a run must share, as lines of KEY=VALUE: ERROR_USAGE on all
+ * ranks if a rank lacks one of rank 0's facts, has another value or an additional fact. The message names
+ * rank, key and values. */
+CHECKED Status rendezvous_compare(Rendezvous *rendezvous, const char *facts);
+
 /* Collective: the seconds that each rank's device_clock() is ahead of rank 0's, and the largest possible
  * error. Only rank 0 gets `clocks` (size). */
 typedef struct {

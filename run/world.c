@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "run/world.h"
 
-#include "run/facts.h"
 #include "run/profiling.h"
 #include "base/memory.h"
 #include "base/version.h"
@@ -83,6 +82,8 @@ static void choose_device(World *w, const TrainOptions *o, int local_rank) {
 
 /* ---- facts that ranks must share ---- */
 
+enum { FACTS_BYTES = 4096 };
+
 /* Lines of NAME=VALUE: the options that were given, except those that may differ between ranks. */
 static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
     static const char *const own[] = {"device",      "threads",     "workers",    "reader-delay",
@@ -116,7 +117,7 @@ static void lost(void *user, Status status) {
 
 /* Collective. */
 static Status compare(World *w, const char *facts) {
-    Status status = facts_compare(w->rendezvous, facts);
+    Status status = rendezvous_compare(w->rendezvous, facts);
     w->agreed = status != OK;
     return status;
 }

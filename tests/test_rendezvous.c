@@ -3,7 +3,6 @@
 #include "comm/rendezvous_internal.h"
 #include "comm/wire.h"
 #include "kernels/device/device.h"
-#include "run/facts.h"
 #include "tests/support/ranks.h"
 
 #include <stdio.h>
@@ -229,7 +228,7 @@ static Status meet(int rank, void *user) {
         if (s->other_user && setuid(65534) != 0) rank_skip(); // we are not root
     }
     TRY(rendezvous_open(&identity, s->seconds, NULL, &r));
-    Status status = facts_compare(r, said);
+    Status status = rendezvous_compare(r, said);
     if (!status) status = exchange(r);
     if (!status && rank == s->dies && s->politely) {
         const struct timespec pause = {.tv_nsec = 200000000}; // the other ranks wait for it
