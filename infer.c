@@ -196,6 +196,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     if (strcmp(o->op, "help") == 0) return operation_alone_list(stdout);
     profiling_prepare(&run->options.profiling);
     TRY(session_open(&run->session, o->model, NULL, o->tokenizer, &o->compute));
+    TRY(profiling_options_device(&o->profiling, run->session.device));
     run->session.shows_progress = !o->quiet;
     if (*o->op) return operation_alone(&run->session, o, &run->set);
     TRY(infer_options_packed(o, run->session.device->backend, &run->session.packed));

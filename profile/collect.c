@@ -40,6 +40,7 @@ struct Collector {
     char note[256]; // why no better source is used, or how the source is used
     Cupti *cupti;   // NULL: another source
     bool isolate;   // the device rests before each primitive
+    bool host_only; // nothing of the device is recorded
     bool graphs;    // kernels inside graph launches are recorded
     Recorder *recorder;
     bool outside; // external profilers record at the same time
@@ -63,8 +64,8 @@ static void choose_source(Collector *c, bool graphs) {
     status_free(status);
 }
 
-void collector_prepare(const CollectorOptions *options) {
-    if (options->latency && cupti_prepare_latency) cupti_prepare_latency();
+void collector_prepare(bool latency) {
+    if (latency && cupti_prepare_latency) cupti_prepare_latency();
 }
 
 bool collector_graphs(const Collector *c) {
@@ -75,10 +76,14 @@ Collector *collector_open(Device *device, const CollectorOptions *what) {
     Collector *c = memory_allocate(sizeof *c);
     *c = (Collector){.device = device,
                      .source = SOURCE_CLOCK,
+                     .host_only = what->host_only,
                      .isolate = what->isolate && device->backend == BACKEND_CUDA};
     for (int i = 0; i < COUNTER_COUNT; i++) c->counts[i] = -1;
     if (what->timers)
         snprintf(c->note, sizeof c->note, "--timer-only: nothing is traced");
+    else if (what->host_only)
+        snprintf(c->note, sizeof c->note,
+                 "the host's part of each operation; nothing of the GPU is recorded");
     else if (device->backend == BACKEND_CUDA)
         choose_source(c, what->graphs);
     else if (what->graphs)
@@ -89,7 +94,8 @@ Collector *collector_open(Device *device, const CollectorOptions *what) {
         snprintf(c->note, sizeof c->note,
                  "on the CPU each primitive is alone anyway: --profile-isolate does nothing");
     if (c->isolate && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
-    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .isolate = c->isolate};
+    RecorderOptions options = {
+        .primitives = true, .whole = true, .timed = !c->cupti && !c->host_only, .isolate = c->isolate};
     if (c->cupti) {
         options.mark = c->cupti->mark;
         options.unmark = c->cupti->unmark;
@@ -269,6 +275,8 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->source_note = trace_name(t, c->note);
     to->graphs = c->graphs;
     to->isolate = c->isolate;
+    to->host_only = c->host_only;
+    if (c->host_only) to->measured = to->sheet = (Peaks){0}; // the device's limits do not bound launches
     to->device = trace_name(t, c->device->name);
     to->library = trace_name(t, c->device->library);
     char host[PROCESSOR_BYTES];

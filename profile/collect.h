@@ -7,15 +7,16 @@
 typedef struct Collector Collector;
 
 typedef struct {
-    bool timers;  // no source: steps are timed from outside, and a trace has no events
-    bool graphs;  // also record the kernels of steps launched as CUDA graphs; only with CUPTI
-    bool isolate; // run each primitive alone, on a device that has rested; not with graphs
-    bool latency; // record how long launches wait on the host; with CUPTI, after collector_prepare
+    bool timers;    // no source: steps are timed from outside, and a trace has no events
+    bool graphs;    // also record the kernels of steps launched as CUDA graphs; only with CUPTI
+    bool isolate;   // run each primitive alone, on a device that has rested; not with graphs
+    bool host_only; // on a GPU: record how long the host takes for operations, and nothing of the GPU
+    bool latency;   // record how long launches wait on the host; with CUPTI, after collector_prepare
 } CollectorOptions;
 
 /* Call before the device is opened, for settings that CUPTI must know by then. If it fails, latencies are
  * unknown. */
-void collector_prepare(const CollectorOptions *options);
+void collector_prepare(bool latency);
 
 /* Selects the source: CUPTI, else CUDA events; on the CPU its clock. */
 Collector *collector_open(Device *device, const CollectorOptions *options);

@@ -23,7 +23,7 @@ typedef struct {
     const char *suffix; // suffix of the files' names: "_bs8_seq128"; NULL: none
     const char *trace;  // name of the trace file, "trace.json.gz"; NULL or "": from the model and its sizes
     bool questions;     // print the answers instead of the tables
-    unsigned names;     // NAMES_FULL, OPERATORS_ALONE, THREADS_SEPARATE: for the tables
+    unsigned names;     // NAMES_FULL, OPERATORS_ALONE, THREADS_SEPARATE, DEVICE_ALONE: for the tables
     bool torch;         // tables of operations with PyTorch's names
     TableView view;     // for the tables; its limit is only for the terminal, files have every row
 } ProfileOptions;

@@ -258,6 +258,10 @@ void question_bound(const Profile *profile, const ProfilePath *path, Answer *a) 
     const Figures *f = &path->figures;
     Evidence e = weigh(path);
     double ns = e.matrix + e.memory;
+    if (path->trace->run.host_only) {
+        answer_line(a, "%s: not known, because nothing of the GPU was recorded", path->label);
+        return;
+    }
     verdict(path, &e, a);
     tried(profile, path, a);
     answer_line(a, "%s: of a median step's %.3f ms %.2f (%.1f%%) are spent waiting for the reader",

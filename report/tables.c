@@ -16,7 +16,7 @@ void tables_make(const Figures *f, unsigned names, Tables *all) {
     Table *next = all->tables;
     *all = (Tables){0};
     if (t->count) *next++ = table_operations(t);
-    if (t->count) *next++ = table_operators(t, names);
+    if (t->count && !(names & DEVICE_ALONE)) *next++ = table_operators(t, names);
     if (t->count) *next++ = table_overview(t);
     if (t->count) *next++ = table_model(t);
     *next++ = table_device(t);
@@ -28,8 +28,8 @@ void tables_make(const Figures *f, unsigned names, Tables *all) {
     *next++ = table_work(f);
     *next++ = table_kernels(f, names);
     *next++ = table_copies(t);
-    *next++ = table_ranges(t, names);
-    *next++ = table_user_defined(t, names);
+    if (!(names & DEVICE_ALONE)) *next++ = table_ranges(t, names);
+    if (!(names & DEVICE_ALONE)) *next++ = table_user_defined(t, names);
     *next++ = table_distribution(t);
     if (t->run.ranks > 1) *next++ = table_communication(t);
     *next++ = table_memory(f);

@@ -162,6 +162,7 @@ typedef struct {
                              // or ""
     bool graphs;             // steps are launched as graphs
     bool isolate;            // the device rested before each primitive: a step's length is meaningless
+    bool host_only; // nothing of the device was recorded: an operation's time is what the host takes for it
     const char *device, *library, *host;
     const char *command, *version, *date; // the command line, fusebox's version, and the report's date in UTC
     const char *commit, *build;           // see base/version.h
@@ -274,8 +275,8 @@ double trace_device_ns(const Trace *trace);
 
 /* What tables show: NAMES_FULL includes kernels' parameters and namespaces, OPERATORS_ALONE leaves out the
  * kernels below the operators, THREADS_SEPARATE gives operators and ranges a row per thread, readers
- * included. */
-enum { NAMES_PLAIN = 0, NAMES_FULL = 1, OPERATORS_ALONE = 2, THREADS_SEPARATE = 4 };
+ * included, DEVICE_ALONE leaves out operators and ranges, which are the host's. */
+enum { NAMES_PLAIN = 0, NAMES_FULL = 1, OPERATORS_ALONE = 2, THREADS_SEPARATE = 4, DEVICE_ALONE = 8 };
 
 /* Texts used in reports. */
 /* NULL after the last. */

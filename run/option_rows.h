@@ -52,6 +52,8 @@
      .doc = "let the GPU idle before each profiled primitive"},                                              \
     {FLAG("profile-latency", profiling.latency),                                                             \
      .doc = "profile how long kernels wait to be submitted"},                                                \
+    {CHOICE("profile-targets", "cpu,gpu|cpu|gpu", profiling.targets),                                        \
+     .doc = "record the host's ranges (cpu), the GPU's events (gpu), or both"},                              \
     {TEXT("profile-out", "FOLDER", profiling.out), .doc = "write the profile's files to FOLDER"},                \
     {TEXT("profile-trace", "NAME", profiling.trace),                                                         \
      .doc = "name of the trace file, such as trace.json.gz", .default_text = "MODEL_trace_bsN_seqM.json"},   \

@@ -105,14 +105,16 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .gpu_busy = -1};
 }
 
-static CollectorOptions collector_options(const ProfilingOptions *o) {
-    return (CollectorOptions){
-        .timers = o->timer_only, .graphs = o->graphs, .isolate = o->isolate, .latency = o->latency};
+static CollectorOptions collector_options(const ProfilingOptions *o, const Device *device) {
+    return (CollectorOptions){.timers = o->timer_only,
+                              .graphs = o->graphs,
+                              .isolate = o->isolate,
+                              .latency = o->latency,
+                              .host_only = o->targets == TARGETS_CPU && device->backend == BACKEND_CUDA};
 }
 
 void profiling_prepare(const ProfilingOptions *options) {
-    const CollectorOptions collector = collector_options(options);
-    collector_prepare(&collector);
+    collector_prepare(options->latency);
 }
 
 Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts, const char *suffix,
@@ -126,7 +128,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .opened = processor_times(),
                      .cores = cores_read(),
                      .graphs = ctx->graphs};
-    const CollectorOptions collector = collector_options(options);
+    const CollectorOptions collector = collector_options(options, ctx->device);
     if (options->set) p->facts.settings = profiling_options_settings(options->set, &p->facts.settings_count);
     Status status = profiling_options_window(options, &p->window);
     if (!status) status = profiling_options_folder(options);

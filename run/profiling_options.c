@@ -73,6 +73,12 @@ Status profiling_options_steps(const ProfilingOptions *o, int64_t *steps) {
     return OK;
 }
 
+Status profiling_options_device(const ProfilingOptions *o, const Device *device) {
+    if (o->targets != TARGETS_GPU || device->backend == BACKEND_CUDA) return OK;
+    return fail(ERROR_USAGE,
+                "--profile-targets=gpu: this run uses no GPU, so nothing would be recorded; give cpu");
+}
+
 Status profiling_options_folder(const ProfilingOptions *o) {
     if (!*o->out) return OK;
     TRY(directory_make(o->out));
@@ -83,10 +89,10 @@ Status profiling_options_folder(const ProfilingOptions *o) {
 Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *compute, const OptionSet *set,
                                int64_t steps) {
     static const char *const others[] = {
-        "profile-out",     "profile-trace", "profile-graphs", "profile-latency",
-        "profile-isolate", "report",        "timer-only",     "sort",
-        "limit",           "unit",          "full-names",     "torch-compat",
-        "op-detail",       "thread-sep",    "profile-name",   "skip-benchmark"};
+        "profile-out",  "profile-trace", "profile-graphs", "profile-latency", "profile-isolate",
+        "report",       "timer-only",    "sort",           "profile-targets", "limit",
+        "unit",         "full-names",    "torch-compat",   "op-detail",       "thread-sep",
+        "profile-name", "skip-benchmark"};
     if (o->graphs && !compute->graphs)
         return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
     if (o->graphs && o->latency)
@@ -101,6 +107,10 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
     TRY(options_exclude(set, "timer-only", "profile-graphs"));
     TRY(options_exclude(set, "timer-only", "profile-latency"));
     TRY(options_exclude(set, "timer-only", "profile-isolate"));
+    TRY(options_exclude(set, "timer-only", "profile-targets"));
+    if (o->targets == TARGETS_CPU && (o->graphs || o->latency || o->isolate))
+        return fail(ERROR_USAGE, "--profile-targets=cpu records no kernels, which --profile-graphs, "
+                                 "--profile-latency and --profile-isolate are about");
     TRY(options_exclude(set, "profile-graphs", "profile-isolate"));
     if (o->sweep && !*o->out)
         return fail(ERROR_USAGE, "--sweep needs --profile-out=FOLDER, where the profiles of all sizes go");

@@ -5,6 +5,9 @@
 #include "report/table.h"
 #include "profile/window.h"
 
+/* The timelines to record, as in PyTorch's and Paddle's profilers: the host's ranges, the GPU's events. */
+typedef enum { TARGETS_ALL, TARGETS_CPU, TARGETS_GPU } ProfilingTargets;
+
 typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
 
 typedef struct {
@@ -14,6 +17,7 @@ typedef struct {
     const char *trace;    // name of the trace file; "": from the model and its sizes
     const char *range;    // name of a range around each recorded step; "": none
     ProfilingReport report;
+    ProfilingTargets targets;
     bool sweep;          // compare several sizes
     bool timer_only;     // time steps, trace nothing
     bool skip_benchmark; // trace steps, time none with tracing off
@@ -43,6 +47,9 @@ CHECKED Status profiling_options_window(const ProfilingOptions *options, Window 
 
 /* The number of steps that a run needs for its window and for times without tracing. */
 CHECKED Status profiling_options_steps(const ProfilingOptions *options, int64_t *steps);
+
+/* ERROR_USAGE if the device has none of the timelines. */
+CHECKED Status profiling_options_device(const ProfilingOptions *options, const Device *device);
 
 /* Creates the folder of --profile-out, so that an error shows before anything runs. */
 CHECKED Status profiling_options_folder(const ProfilingOptions *options);

@@ -40,7 +40,8 @@ static TableView view_of(const ProfilingOptions *options, FILE *file) {
 
 static unsigned names_of(const ProfilingOptions *options) {
     return (options->full_names ? NAMES_FULL : NAMES_PLAIN) | (options->op_detail ? 0 : OPERATORS_ALONE) |
-           (options->thread_sep ? THREADS_SEPARATE : 0);
+           (options->thread_sep ? THREADS_SEPARATE : 0) |
+           (options->targets == TARGETS_GPU ? DEVICE_ALONE : 0);
 }
 
 /* ---- a screenful ---- */

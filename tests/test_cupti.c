@@ -327,9 +327,9 @@ static void latencies_are_kept(void **state) {
     assert_null(tables_find(&tables, "latency"));
     tables_free(&tables);
     trace_close(t);
-    collector_prepare(&(CollectorOptions){0});
+    collector_prepare(false);
     assert_false(gpu.cupti->latency());
-    collector_prepare(&(CollectorOptions){.latency = true});
+    collector_prepare(true);
     assert_true(gpu.cupti->latency());
     t = traced(&(CollectorOptions){.latency = true}, true);
     expect_ok(tables_of_trace(t, NAMES_PLAIN, &tables));

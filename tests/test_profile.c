@@ -1,5 +1,8 @@
 /* Events and tables of real steps traced on the CPU. */
+#include "base/memory.h"
 #include "profile/compare.h"
+#include "profile/profile.h"
+#include "report/questions.h"
 #include "run/peaks.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
@@ -359,6 +362,35 @@ static void shares_above_the_limit_are_explained(void **state) {
     }
 }
 
+/* Without the device's events, a trace has the host's times: no limit bounds them, and between operations the
+ * host may wait. */
+static void test_host_only(void **state) {
+    (void)state;
+    Device *device;
+    Profile p;
+    Answer bound = {0};
+    expect_ok(device_open_cpu(1, &device));
+    Trace *t = traced(device, ~FUSE_FP8, (CollectorOptions){.host_only = true});
+    device->close(device);
+    assert_int_equal(t->run.source, SOURCE_CLOCK);
+    assert_non_null(strstr(t->run.source_note, "nothing of the GPU"));
+    assert_false(peaks_known(&t->run.measured));
+    expect_ok(profile_make(&t, 1, NULL, 0, &p));
+    assert_true(p.paths[0].figures.row_count > 0 && p.paths[0].figures.rows[0].ns > 0);
+    assert_int_equal(audit_failures(t), 0);
+    for (int64_t i = 0; i < t->finding_count; i++) {
+        assert_string_not_equal(t->findings[i].name, CHECK_COVERED);
+        assert_string_not_equal(t->findings[i].name, CHECK_LIMITS);
+    }
+    question_bound(&p, &p.paths[0], &bound);
+    assert_int_equal(bound.count, 1);
+    assert_non_null(strstr(bound.lines[0], "not known"));
+    memory_free(bound.lines[0]);
+    memory_free(bound.lines);
+    profile_free(&p);
+    trace_close(t);
+}
+
 int main(void) {
     const struct CMUnitTest tables[] = {cmocka_unit_test(shares_above_the_limit_are_explained),
                                         cmocka_unit_test(test_events),
@@ -372,6 +404,7 @@ int main(void) {
                                         cmocka_unit_test(test_steps),
                                         cmocka_unit_test(test_work),
                                         cmocka_unit_test(test_limits),
-                                        cmocka_unit_test(test_memory)};
+                                        cmocka_unit_test(test_memory),
+                                        cmocka_unit_test(test_host_only)};
     return cmocka_run_group_tests(tables, traced_setup, traced_teardown);
 }

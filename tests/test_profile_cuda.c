@@ -35,7 +35,7 @@ static void test_activities(void **state) {
     (void)state;
     Device *device = open_gpu();
     for (int form = 0; form < FORM_COUNT; form++) {
-        Trace *t = traced(device, form == FORM_FUSED ? ~FUSE_FP8 : 0, false);
+        Trace *t = traced(device, form == FORM_FUSED ? ~FUSE_FP8 : 0, (CollectorOptions){0});
         Tables tables;
         print_message("%s %s\n", source_name(t->run.source), t->run.source_note);
         expect_kernels(t);
@@ -71,7 +71,8 @@ static void test_activities(void **state) {
 static void test_graphs(void **state) {
     (void)state;
     Device *device = open_gpu();
-    Trace *eager = traced(device, ~FUSE_FP8, false), *graphs = traced(device, ~FUSE_FP8, true);
+    Trace *eager = traced(device, ~FUSE_FP8, (CollectorOptions){0}),
+          *graphs = traced(device, ~FUSE_FP8, (CollectorOptions){.graphs = true});
     Figures expected, figures;
     int64_t launches = 0;
     print_message("%s %s\n", source_name(graphs->run.source), graphs->run.source_note);
@@ -120,14 +121,14 @@ static void test_second_subscriber(void **state) {
     *(void **)&subscribe = dlsym(library, "cuptiSubscribe");
     *(void **)&unsubscribe = dlsym(library, "cuptiUnsubscribe");
     assert_int_equal(subscribe(&planted, ignore_call, NULL), 0);
-    Trace *t = traced(device, 0, false);
+    Trace *t = traced(device, 0, (CollectorOptions){0});
     print_message("%s\n", t->run.source_note);
     assert_int_equal(t->run.source, SOURCE_EVENTS);
     assert_non_null(strstr(t->run.source_note, "another profiler already holds CUPTI"));
     expect_kernels(t);
     trace_close(t);
     assert_int_equal(unsubscribe(planted), 0);
-    t = traced(device, 0, false); // after it has unsubscribed, CUPTI is available
+    t = traced(device, 0, (CollectorOptions){0}); // after it has unsubscribed, CUPTI is available
     assert_int_equal(t->run.source, SOURCE_CUPTI);
     trace_close(t);
     device->close(device);

@@ -200,6 +200,23 @@ static void test_views_of_files(void **state) {
     memory_free(markdown);
 }
 
+/* On the CPU the host's ranges are the only timeline. */
+static void test_targets(void **state) {
+    program_succeeds(*state,
+                     PROFILED "--steps=3 --profile=1,0,0,1,1 --profile-targets=cpu --profile-out=host -q");
+    program_succeeds(*state, "grep -qxF -- --profile-targets,cpu host/tables/provenance.csv");
+    program_succeeds(*state, "test -s host/tables/ranges.csv");
+    for (int i = 0; i < 2; i++)
+        program_refuses(*state, ERROR_USAGE, "--profile-targets=gpu",
+                        i ? "infer --model=gpt2-nano --device=cpu --profile --profile-targets=gpu"
+                          : PROFILED "--profile --profile-targets=gpu");
+    program_refuses(*state, ERROR_USAGE, "expected cpu,gpu|cpu|gpu",
+                    PROFILED "--profile --profile-targets=tpu");
+    program_refuses(*state, ERROR_USAGE, "records no kernels",
+                    PROFILED "--profile --profile-targets=cpu --profile-latency");
+    program_refuses(*state, ERROR_USAGE, "without --profile", PROFILED "--profile-targets=cpu");
+}
+
 static void test_refusals(void **state) {
     program_refuses(*state, ERROR_USAGE, "records up to step 10", PROFILED "--steps=5 --profile='[2,11)'");
     program_refuses(*state, ERROR_USAGE, "expected skip,closed", PROFILED "--profile=1,2");
@@ -255,6 +272,7 @@ int main(void) {
                                           cmocka_unit_test(test_products_without_bias),
                                           cmocka_unit_test(test_what_is_said),
                                           cmocka_unit_test(test_views_of_files),
+                                          cmocka_unit_test(test_targets),
                                           cmocka_unit_test(test_refusals),
                                           cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);

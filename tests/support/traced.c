@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "run/trainer.h"
-#include "profile/collect.h"
 #include "tests/support/expect.h"
 #include "tests/support/model.h"
 
@@ -25,7 +24,7 @@ static void run_steps(Trainer *t, Recorder *recorder) {
     }
 }
 
-Trace *traced(Device *device, uint32_t fuses, bool graphs) {
+Trace *traced(Device *device, uint32_t fuses, CollectorOptions options) {
     Trainer t;
     Collector *collector;
     Trace *trace;
@@ -45,9 +44,10 @@ Trace *traced(Device *device, uint32_t fuses, bool graphs) {
                           .process_cpu = 0.5,
                           .system_cpu = 0.75};
     for (int i = 0; i <= TRACED_BATCH * TRACED_SEQ; i++) tokens[i] = i * 7 % 256;
-    const SmallTrainer small = {TRACED_BATCH, TRACED_SEQ, .accum = 1, .fuses = fuses, .graphs = graphs};
+    const SmallTrainer small = {TRACED_BATCH, TRACED_SEQ, .accum = 1, .fuses = fuses,
+                                .graphs = options.graphs};
     model_open_trainer(&t, device, &small);
-    collector = collector_open(device, &(CollectorOptions){.graphs = graphs});
+    collector = collector_open(device, &options);
     for (int window = 0; window < 2; window++) { // a second window must not include the first
         expect_ok(collector_begin(collector, window == 0));
         run_steps(&t, collector_recorder(collector));
@@ -64,8 +64,8 @@ int traced_setup(void **state) {
     Device *device;
     Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
     expect_ok(device_open_cpu(1, &device));
-    traces[FORM_NAIVE] = traced(device, 0, false);
-    traces[FORM_FUSED] = traced(device, ~FUSE_FP8, false);
+    traces[FORM_NAIVE] = traced(device, 0, (CollectorOptions){0});
+    traces[FORM_FUSED] = traced(device, ~FUSE_FP8, (CollectorOptions){0});
     device->close(device);
     *state = traces;
     return 0;

@@ -3,13 +3,14 @@
 #pragma once
 
 #include "kernels/device/device.h"
+#include "profile/collect.h"
 #include "report/tables.h"
 
 enum { TRACED_STEPS = 3, TRACED_LAYERS = 2, TRACED_BATCH = 2, TRACED_SEQ = 32 };
 
 /* Traces TRACED_STEPS steps, after as many in an earlier window, which is discarded. The caller closes the
  * trace. */
-Trace *traced(Device *device, uint32_t fuses, bool graphs);
+Trace *traced(Device *device, uint32_t fuses, CollectorOptions options);
 
 /* For cmocka_run_group_tests: *state is a naive and a fused trace, (FORM_COUNT), on one thread of the CPU. */
 int traced_setup(void **state);
