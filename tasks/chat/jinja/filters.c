@@ -1,5 +1,4 @@
 /* Filters. */
-#include "tasks/chat/jinja/json.h"
 #include "tasks/chat/jinja/run.h"
 #include "tasks/chat/jinja/text.h"
 

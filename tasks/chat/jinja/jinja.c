@@ -1,7 +1,6 @@
 #include "tasks/chat/jinja/jinja.h"
 
 #include "base/memory.h"
-#include "tasks/chat/jinja/json.h"
 #include "tasks/chat/jinja/run.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "tasks/chat/jinja/json.h"
+#include "tasks/chat/jinja/value.h"
 
 #include "tasks/chat/jinja/text.h"
 

@@ -3,6 +3,7 @@
  * and the next caller fails (jinja_step). */
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -116,3 +117,17 @@ JinjaValue jinja_written(const JinjaText *text);
 
 /* Like Python's str(). False for values without a supported text: a macro, a generator, ... */
 bool jinja_write_value(JinjaText *text, JinjaValue value);
+
+/* ---- json.c: conversion to JSON, as Python's json.dumps() does, and from jansson's ---- */
+
+typedef struct {
+    int indent; // -1: all on one line
+    const char *item, *key;
+    bool ascii; // other characters are escaped
+} JinjaJson;
+
+/* Returns false for values that JSON cannot represent: an undefined value, a macro, ... */
+bool jinja_write_json(JinjaText *text, JinjaValue value, const JinjaJson *form, int depth);
+
+/* Strings are still owned by the object. */
+JinjaValue jinja_from_json(JinjaPool *pool, const json_t *json);
