@@ -3,7 +3,7 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "base/wrap.h"
-#include "run/infer_compare.h"
+#include "run/infer_benchmark.h"
 #include "run/operation_alone.h"
 #include "run/profiling_sweep.h"
 #include "run/signals.h"
@@ -86,16 +86,6 @@ static Status profile_traced(Run *run, const BenchmarkSize *size, const char *su
     return status;
 }
 
-static Status profile_timed(Run *run, const BenchmarkSize *size) {
-    Inference *in = &run->inference;
-    const InferOptions *o = &run->options;
-    FILE *file = o->quiet ? NULL : stdout;
-    const BenchmarkResult what = {.label = "", .batch = size->batch, .seq = size->seq, .repeats = o->repeats};
-    if (o->compare)
-        return infer_compare(in, &run->session, size, o->warmup_runs, o->repeats, &run->report, file);
-    return infer_benchmark_measure(in, size->tokens, o->warmup_runs, &what, &run->report, file);
-}
-
 /* Prepares memory, weights and an input for passes of at most that size. */
 static Status prepare_passes(Run *run, int64_t batch, int64_t seq) {
     const Config *c = &run->session.config;
@@ -124,7 +114,8 @@ static Status profile_size(void *context, int64_t batch, int64_t seq, const char
     bool sides = run->options.image_sizes.count > 0; // instead of lengths
     if (sides) TRY(prepare_pictures(run, batch, seq));
     const BenchmarkSize size = {run->tokens, batch, sides ? 1 : seq};
-    return *run->options.profiling.window ? profile_traced(run, &size, suffix) : profile_timed(run, &size);
+    if (*run->options.profiling.window) return profile_traced(run, &size, suffix);
+    return infer_benchmark_measure(&run->inference, &run->session, &run->options, &size, &run->report);
 }
 
 static Status profile_sizes(Run *run) {

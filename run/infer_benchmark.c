@@ -16,57 +16,7 @@ void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint6
         tokens[i] = (int32_t)random_below(seed, STREAM, (uint64_t)i, (uint64_t)vocab);
 }
 
-static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, BenchmarkResult *p) {
-    OWNED double *ms = memory_array((size_t)p->repeats, sizeof *ms);
-    for (int64_t i = -warmup; i < p->repeats; i++) {
-        double start = device_clock();
-        TRY(inference_logits(in, i == -warmup ? tokens : NULL, p->batch, p->seq));
-        TRY(in->ctx.device->synchronize(in->ctx.device));
-        if (i >= 0) ms[i] = 1e3 * (device_clock() - start);
-    }
-    p->work = in->work;
-    p->ms = stats_make(ms, p->repeats);
-    return OK;
-}
-
-static Status time_operations(Inference *in, const int32_t *tokens, Recorder *recorder, const Peaks *peaks,
-                              BenchmarkResult *p) {
-    for (int64_t i = 0; i < p->repeats; i++) {
-        in->ctx.step = i;
-        TRY(inference_logits(in, tokens, p->batch, p->seq));
-    }
-    return timed_operations_read(recorder, peaks, "--repeats", &p->operations);
-}
-
-static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, const Peaks *peaks,
-                      BenchmarkResult *p) {
-    const RecorderOptions options = {.primitives = true, .timed = true};
-    const CoreTimes cores = cores_read();
-    TRY(time_passes(in, tokens, warmup, p));
-    p->cores_waited = cores_waited(cores);
-    in->ctx.recorder = recorder_open(in->ctx.device, &options);
-    Status status = time_operations(in, tokens, in->ctx.recorder, peaks, p);
-    recorder_close(in->ctx.recorder);
-    in->ctx.recorder = NULL;
-    return status;
-}
-
-Status infer_benchmark_measure(Inference *in, const int32_t *tokens, int64_t warmup,
-                               const BenchmarkResult *what, Benchmark *report, FILE *file) {
-    report->profiles =
-        memory_grow(report->profiles, &report->room, report->count + 1, sizeof *report->profiles);
-    BenchmarkResult *p = &report->profiles[report->count];
-    *p = *what;
-    TRY(measure(in, tokens, warmup, &report->peaks, p));
-    report->count++;
-    if (!file) return OK;
-    fprintf(file,
-            "\nbatch %" PRId64 ", seq %" PRId64 "%s%s: operations, medians of %" PRId64
-            " pass%s, launched one by one\n",
-            p->batch, p->seq, *p->label ? ", " : "", p->label, p->repeats, p->repeats == 1 ? "" : "es");
-    timed_operations_print(&p->operations, file);
-    return OK;
-}
+/* ---- profiling ---- */
 
 typedef struct {
     Inference *inference;
@@ -97,6 +47,148 @@ Status infer_benchmark_differences(Inference *in, const BenchmarkSize *size, uin
     SizedPass pass = {in, &row};
     return profiling_differences(&in->ctx, fuses, run_pass, &pass, differences, count);
 }
+
+/* ---- timing ---- */
+
+/* The passes of one size, in both forms alternately or in the session's form alone. */
+typedef struct {
+    Inference *in;
+    const Session *session;
+    const BenchmarkSize *size;
+    Form first; // of the forms up to FORM_FUSED
+    int64_t repeats;
+    Recorder *recorders[FORM_COUNT]; // recorders of operations; NULL: whole passes are timed
+    double *ms[FORM_COUNT];          // (repeats) times of whole passes
+    BenchmarkResult *results[FORM_COUNT];
+} Turns;
+
+static void choose_form(const Turns *t, Form form) {
+    t->in->ctx.fuses = form == FORM_NAIVE ? 0 : t->session->fuses;
+}
+
+/* Rounds before 0 are warm-up. */
+static Status run_turn(Turns *t, Form form, int64_t round, bool first) {
+    Inference *in = t->in;
+    Recorder *recorder = t->recorders[form];
+    choose_form(t, form);
+    in->ctx.recorder = recorder;
+    in->ctx.step = round;
+    double start = device_clock();
+    Status status =
+        inference_logits(in, first || recorder ? t->size->tokens : NULL, t->size->batch, t->size->seq);
+    in->ctx.recorder = NULL;
+    if (status || recorder) return status;
+    TRY(in->ctx.device->synchronize(in->ctx.device));
+    if (round >= 0) t->ms[form][round] = 1e3 * (device_clock() - start);
+    t->results[form]->work = in->work;
+    return OK;
+}
+
+/* Every second round begins with the fused form. */
+static Status rounds(Turns *t, int64_t warmup) {
+    const int count = FORM_COUNT - (int)t->first;
+    for (int64_t round = -warmup; round < t->repeats; round++)
+        for (int turn = 0; turn < count; turn++) {
+            Form form = (Form)(t->first + (round % 2 ? count - 1 - turn : turn));
+            TRY(run_turn(t, form, round, round == -warmup && !turn));
+        }
+    return OK;
+}
+
+static Status time_passes(Turns *t, int64_t warmup) {
+    const CoreTimes cores = cores_read();
+    OWNED double *ms = memory_array((size_t)t->repeats * FORM_COUNT, sizeof *ms);
+    for (int form = t->first; form < FORM_COUNT; form++) t->ms[form] = ms + form * t->repeats;
+    TRY(rounds(t, warmup));
+    if (t->first == FORM_NAIVE)
+        t->results[FORM_FUSED]->pairs = pairs_ratio(t->ms[FORM_NAIVE], t->ms[FORM_FUSED], t->repeats);
+    for (int form = t->first; form < FORM_COUNT; form++) {
+        t->results[form]->ms = stats_make(t->ms[form], t->repeats);
+        t->results[form]->cores_waited = cores_waited(cores);
+    }
+    return OK;
+}
+
+static Status time_operations(Turns *t, const Peaks *peaks) {
+    const RecorderOptions options = {.primitives = true, .timed = true};
+    for (int form = t->first; form < FORM_COUNT; form++)
+        t->recorders[form] = recorder_open(t->in->ctx.device, &options);
+    Status status = rounds(t, 0);
+    for (int form = t->first; form < FORM_COUNT; form++) {
+        if (!status)
+            status =
+                timed_operations_read(t->recorders[form], peaks, "--repeats", &t->results[form]->operations);
+        recorder_close(t->recorders[form]);
+    }
+    choose_form(t, FORM_FUSED);
+    return status;
+}
+
+/* The planned memory is that of the largest pass, so it is not printed for others. */
+static void print_comparison(const Turns *t, const Peaks *peaks, FILE *file) {
+    const Inference *in = t->in;
+    const BenchmarkResult *fused = t->results[FORM_FUSED];
+    Comparison c = {.what = "pass",
+                    .device = t->session->device->name,
+                    .library = t->session->device->library,
+                    .dtype = session_dtype_name(t->session),
+                    .model = session_model_name(t->session),
+                    .batch = fused->batch,
+                    .seq = fused->seq,
+                    .rounds = fused->repeats,
+                    .peaks = *peaks,
+                    .cores_waited = fused->cores_waited,
+                    .path_count = FORM_COUNT};
+    for (int form = 0; form < FORM_COUNT; form++) {
+        const BenchmarkResult *r = t->results[form];
+        c.paths[form] =
+            (PathTimes){.operations = r->operations,
+                        .step = r->ms,
+                        .peak_bytes = in->batch == c.batch && in->seq == c.seq ? in->bytes[form] : 0,
+                        .pairs = r->pairs,
+                        .differences = r->differences,
+                        .difference_count = r->difference_count};
+    }
+    fprintf(file, "\n");
+    compare_print(&c, file);
+}
+
+static void print_operations(const BenchmarkResult *r, FILE *file) {
+    fprintf(file,
+            "\nbatch %" PRId64 ", seq %" PRId64 ": operations, medians of %" PRId64
+            " pass%s, launched one by one\n",
+            r->batch, r->seq, r->repeats, r->repeats == 1 ? "" : "es");
+    timed_operations_print(&r->operations, file);
+}
+
+Status infer_benchmark_measure(Inference *in, const Session *session, const InferOptions *o,
+                               const BenchmarkSize *size, Benchmark *report) {
+    const Form first = o->compare ? FORM_NAIVE : FORM_FUSED;
+    Turns t = {.in = in, .session = session, .size = size, .first = first, .repeats = o->repeats};
+    report->profiles =
+        memory_grow(report->profiles, &report->room, report->count + FORM_COUNT, sizeof *report->profiles);
+    for (int form = first; form < FORM_COUNT; form++) {
+        t.results[form] = &report->profiles[report->count++];
+        *t.results[form] = (BenchmarkResult){.label = o->compare ? form_name(form) : "",
+                                             .batch = size->batch,
+                                             .seq = size->seq,
+                                             .repeats = o->repeats};
+    }
+    BenchmarkResult *fused = t.results[FORM_FUSED];
+    TRY(time_passes(&t, o->warmup_runs));
+    TRY(time_operations(&t, &report->peaks));
+    if (o->compare)
+        TRY(infer_benchmark_differences(in, size, session->fuses, &fused->differences,
+                                        &fused->difference_count));
+    if (o->quiet) return OK;
+    if (o->compare)
+        print_comparison(&t, &report->peaks, stdout);
+    else
+        print_operations(fused, stdout);
+    return OK;
+}
+
+/* ---- reports ---- */
 
 static double seconds(const BenchmarkResult *p) {
     return 1e-3 * p->ms.median;

@@ -1,13 +1,14 @@
 /* infer_benchmark: measures forward passes, one size after another, and reports them. */
 #pragma once
 
+#include "profile/compare.h"
+#include "run/infer_options.h"
 #include "run/inference.h"
 #include "run/profiling.h"
-#include "profile/compare.h"
 
 /* One size in one form. The time of the pass and those of the operations are measured separately. */
 typedef struct {
-    const char *label; // "naive" or "fused" in infer_compare, else ""
+    const char *label; // "naive" or "fused" with --compare, else ""
     int64_t batch, seq, repeats;
     Stats ms;            // time of the whole pass, including logits, until the device is done
     double cores_waited; // see base/cores.h
@@ -29,15 +30,18 @@ typedef struct {
 /* Token ids spread over the vocabulary; the same seed gives the same ids. */
 void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed);
 
-/* Runs batch x seq of `tokens` warmup + repeats times, and repeats times more with every operation timed.
- * Adds a profile to the report and prints its table to `file`, unless that is NULL. */
-CHECKED Status infer_benchmark_measure(Inference *inference, const int32_t *tokens, int64_t warmup,
-                                       const BenchmarkResult *what, Benchmark *report, FILE *file);
-
 typedef struct {
     const int32_t *tokens; // (batch, seq)
     int64_t batch, seq;
 } BenchmarkSize;
+
+/* Runs passes of this size --warmup-runs + --repeats times, and --repeats times more with every operation
+ * timed; with --compare in each form, naive and fused alternately, in an inference that was started with
+ * `compare`. Adds a profile of each form to the report, to the fused one also the ratio of their times and the
+ * differences of their outputs, and prints them unless --quiet is given. */
+CHECKED Status infer_benchmark_measure(Inference *inference, const Session *session,
+                                       const InferOptions *options, const BenchmarkSize *size,
+                                       Benchmark *report);
 
 /* Runs passes of this size until the profile is complete, and writes its reports. */
 CHECKED Status infer_benchmark_trace(Inference *inference, const BenchmarkSize *size, Profiling *profiling);
