@@ -289,12 +289,22 @@ static void print_products(const Comparison *c, FILE *file) {
             "library's; FUSEBOX_ONEDNN=none leaves oneDNN out");
 }
 
+static void print_threads(const Comparison *c, FILE *file) {
+    const MedianInterval *one = &c->one_thread, *more = &c->threads;
+    if (more->median > 0)
+        print_report("threads:", 9, file,
+                     "on one thread, with OpenBLAS, the fused forms are %.2f times as fast as the naive ones "
+                     "(%.2f to %.2f); more threads multiply that by %.2f (%.2f to %.2f)",
+                     one->median, one->low, one->high, more->median, more->low, more->high);
+}
+
 void compare_print(const Comparison *c, FILE *file) {
     for (int path = 1; path < c->path_count; path++) {
         print_pair(c, path, file);
         fprintf(file, "%s", path + 1 < c->path_count ? "\n" : "");
     }
     print_products(c, file);
+    print_threads(c, file);
     print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
     if (c->cores_waited > CORES_SHARED) print_report("", 0, file, "%s", cores_warning(c->cores_waited).text);
 }
@@ -390,6 +400,10 @@ Status compare_write(const Comparison *c, const char *path) {
     if (c->forms.median > 0) {
         json_member_number(&w, "forms_ratio", c->forms.median);
         json_member_number(&w, "products_ratio", c->products.median);
+    }
+    if (c->threads.median > 0) {
+        json_member_number(&w, "one_thread_ratio", c->one_thread.median);
+        json_member_number(&w, "threads_ratio", c->threads.median);
     }
     if (c->path_count > COMPARE_FP8) {
         json_member_number(&w, "fp8_ratio", fp8->pairs.median);

@@ -46,6 +46,9 @@ typedef struct {
     /* The two factors of the fused path's ratio on a CPU, per round: the ratio of the forms, with OpenBLAS's
      * products in both, and the ratio of OpenBLAS's products to the fused path's. All zero: not separated. */
     MedianInterval forms, products;
+    /* The two factors of the forms' ratio: that on one thread, and what more threads multiply it by. All zero:
+     * not separated. */
+    MedianInterval one_thread, threads;
     double cores_waited; // see base/cores.h
     int path_count;      // 2, or 3 with COMPARE_FP8
     PathTimes paths[COMPARE_PATHS];

@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/files.h"
 #include "base/memory.h"
+#include "kernels/device/cpu.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 /* The tensors that an update changes. */
 enum { STATE_TENSORS = 5 };
 
-enum { WARMUP = 3 }; // rounds at least
+enum { WARMUP = 3 };           // rounds at least
+enum { ONE_THREAD_EVERY = 2 }; // rounds, because one thread takes long
 
 /* Under load a GPU's clocks drop to their sustained rates within seconds. */
 static const double GPU_WARM_AFTER = 3, GPU_WARM_BEFORE = 30, STEADY_WITHIN = 0.005;
@@ -128,6 +130,23 @@ static Status blas_step(Trainer *t, const CompareOptions *o, const Snapshot *s, 
     return status;
 }
 
+/* How much faster the fused forms are on one thread, with the naive path's products. */
+static Status one_thread_round(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
+                               double *faster) {
+    const int threads = t->ctx.device->threads;
+    StepCost costs[FORM_COUNT];
+    Status status = OK;
+    cpu_use_threads(t->ctx.device, 1);
+    for (int turn = 0; turn < FORM_COUNT && !status; turn++) {
+        const int form = compare_turn(round, turn, FORM_COUNT);
+        status = form == FORM_NAIVE ? timed_step(t, o, s, COMPARE_NAIVE, round, &costs[form])
+                                    : blas_step(t, o, s, round, &costs[form]);
+    }
+    cpu_use_threads(t->ctx.device, threads);
+    if (!status) *faster = costs[FORM_NAIVE].ms / costs[FORM_FUSED].ms;
+    return status;
+}
+
 int compare_turn(int64_t round, int turn, int count) {
     return (int)(((round % 2 ? count - 1 - turn : turn) + round / 2) % count);
 }
@@ -174,7 +193,9 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
                          Turns turns[COMPARE_PATHS]) {
     const bool libraries = strstr(c->library, "oneDNN"); // oneDNN, which the naive and the fused products may
                                                          // not share
-    double blas_ms[COMPARE_ROUNDS];
+    const bool threaded = t->ctx.device->backend == BACKEND_CPU && t->ctx.device->threads > 1;
+    double blas_ms[COMPARE_ROUNDS], with_all[COMPARE_ROUNDS], with_one[COMPARE_ROUNDS], ones[COMPARE_ROUNDS];
+    int64_t pairs = 0;
     for (int64_t round = 0; round < COMPARE_ROUNDS; round++) {
         StepCost costs[COMPARE_PATHS], blas;
         TRY(one_round(t, o, s, round, NULL, costs, libraries ? &blas : NULL));
@@ -184,7 +205,16 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
             turns[path].reader_ms[round] = costs[path].reader_ms;
             turns[path].tokens[round] = (double)costs[path].tokens;
         }
+        if (threaded && round % ONE_THREAD_EVERY == 0) {
+            with_all[pairs] = costs[COMPARE_NAIVE].ms / (libraries ? blas.ms : costs[COMPARE_FUSED].ms);
+            ones[pairs] = 1;
+            TRY(one_thread_round(t, o, s, round, &with_one[pairs++]));
+        }
         progress_step(o->progress, round + 1, 0);
+    }
+    if (threaded) {
+        c->one_thread = pairs_ratio(with_one, ones, pairs);
+        c->threads = pairs_ratio(with_all, with_one, pairs);
     }
     if (libraries) {
         c->forms = pairs_ratio(turns[COMPARE_NAIVE].ms, blas_ms, COMPARE_ROUNDS);

@@ -367,15 +367,17 @@ static void test_compare_fp8(void **state) {
 }
 
 static void test_compare(void **state) {
-    const Ran *ran = program_succeeds(*state, "train " TINY " --compare --out=compared");
+    const Ran *ran = program_succeeds(*state, "train " TINY " --compare --out=compared --threads=2");
+    expect_text(ran->output, "threads: on one thread, ");
     expect_text(ran->output, "ratio  differ\n");
     expect_text(ran->output, "backward (sum)");
     expect_text(ran->output, "whole step, timed with nothing else on");
     expect_text(ran->output, "peak memory: naive");
     const bool two = strstr(ran->output, "oneDNN") != NULL;
     assert_true(two == (strstr(ran->output, "and the products' library") != NULL));
-    ran = program_succeeds(*state, "FUSEBOX_ONEDNN=none train " TINY " --compare");
+    ran = program_succeeds(*state, "FUSEBOX_ONEDNN=none train " TINY " --compare --threads=1");
     assert_null(strstr(ran->output, "products:"));
+    assert_null(strstr(ran->output, "threads:"));
     json_t *root = json_load_file(inside(*state, "compared/compare.json"), 0, NULL), *row;
     assert_non_null(root);
     static const char *const numbers[] = {"flops", "least_bytes", "ratio"};
@@ -385,6 +387,7 @@ static void test_compare(void **state) {
     static const char *const forms[] = {"naive", "fused"};
     double launches[2] = {0};
     size_t i;
+    assert_true(number(root, "one_thread_ratio") > 0 && number(root, "threads_ratio") > 0);
     assert_true(two == (json_object_get(root, "forms_ratio") != NULL));
     if (two) assert_true(number(root, "forms_ratio") > 0 && number(root, "products_ratio") > 0);
     const json_t *rows = json_object_get(root, "operations");

@@ -196,6 +196,12 @@ static Status set_threads(int asked, int *threads) {
     return start_openblas(*threads);
 }
 
+void cpu_use_threads(Device *device, int threads) {
+    device->threads = threads;
+    omp_set_num_threads(threads);
+    openblas_set_num_threads(threads);
+}
+
 Status device_open_cpu(int threads, Device **device) {
     CpuDevice *cpu = memory_allocate(sizeof *cpu);
     cpu->base = (Device){.backend = BACKEND_CPU,

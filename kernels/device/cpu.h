@@ -13,6 +13,10 @@ typedef struct {
     void (*free_plans)(void *plans);
 } CpuDevice;
 
+/* From now on this many threads work, at most as many as the device was opened with. A product of oneDNN keeps
+ * the number with which it was first called. */
+void cpu_use_threads(Device *device, int threads);
+
 Status cpu_fill(Device *device, void *memory, int byte, size_t bytes) CHECKED;
 Status cpu_stream(Device *device, Stream how, void *memory, size_t bytes, int64_t times) CHECKED;
 /* Bytes of this cache level available to `threads` threads; 0 if unknown. */
