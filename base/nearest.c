@@ -24,7 +24,9 @@ static int distance(const char *a, const char *b) {
     return row[columns];
 }
 
-const char *nearest_name(const char *text, const char *const names[], int count) {
+/* The name with the smallest edit distance to `text` (Levenshtein 1966); ties go to the first. NULL if
+ * more than a third of its letters plus one, or more than half of them, would have to change. */
+static const char *nearest_name(const char *text, const char *const names[], int count) {
     const char *nearest = NULL;
     int length = (int)strnlen(text, LONGEST), least = minimum(length / 3 + 1, length / 2) + 1;
     for (int i = 0; i < count; i++) {

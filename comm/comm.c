@@ -79,18 +79,17 @@ Tensor comm_piece(const Comm *comm, Tensor whole) {
                        whole.dtype, shape1(count));
 }
 
-static const char *const names[COLLECTIVE_COUNT] = {"all-reduce", "reduce-scatter", "all-gather",
-                                                    "broadcast"};
+typedef enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, COLLECTIVE_COUNT } Collective;
 
-/* Checks and counts a collective on `whole`. */
+static const char *const names[COLLECTIVE_COUNT] = {"all-reduce", "reduce-scatter", "all-gather"};
+
+/* Checks a collective on `whole`, and notes it for the watch. */
 static Status enter(Comm *comm, Collective which, Tensor whole, bool sums) {
     if (!tensor_dense(whole)) return fail(ERROR_INTERNAL, "%s: the tensor is not dense", names[which]);
-    bool wide = comm->device->backend == BACKEND_CPU || which == COLLECTIVE_ALL_REDUCE;
+    bool wide = comm->device->backend == BACKEND_CPU || which == ALL_REDUCE;
     if (sums && whole.dtype != F32 && whole.dtype != BF16 && (whole.dtype != F64 || !wide))
         return fail(ERROR_INTERNAL, "%s: %s is not added on this device", names[which],
                     dtype_name(whole.dtype));
-    comm->totals[which].calls++;
-    comm->totals[which].bytes += (double)tensor_bytes(whole);
     heartbeat_note(comm->rendezvous, "%s of %" PRId64 " %s", names[which], tensor_count(whole),
                    dtype_name(whole.dtype));
     return OK;
@@ -112,40 +111,33 @@ static Status check_piece(const Comm *comm, Collective which, Tensor piece, Tens
 }
 
 Status comm_all_reduce(Comm *comm, Tensor t, Lane lane) {
-    TRY(enter(comm, COLLECTIVE_ALL_REDUCE, t, true));
+    TRY(enter(comm, ALL_REDUCE, t, true));
     return comm->engine->all_reduce(comm, t.data, tensor_count(t), t.dtype, lane);
 }
 
 Status comm_reduce_scatter(Comm *comm, Tensor whole, Tensor piece, Lane lane) {
-    TRY(check_piece(comm, COLLECTIVE_REDUCE_SCATTER, piece, whole));
-    TRY(enter(comm, COLLECTIVE_REDUCE_SCATTER, whole, true));
+    TRY(check_piece(comm, REDUCE_SCATTER, piece, whole));
+    TRY(enter(comm, REDUCE_SCATTER, whole, true));
     return comm->engine->reduce_scatter(comm, whole.data, piece.data, tensor_count(piece), whole.dtype, lane);
 }
 
 Status comm_all_gather(Comm *comm, Tensor piece, Tensor whole, Lane lane) {
-    TRY(check_piece(comm, COLLECTIVE_ALL_GATHER, piece, whole));
-    TRY(enter(comm, COLLECTIVE_ALL_GATHER, whole, false));
+    TRY(check_piece(comm, ALL_GATHER, piece, whole));
+    TRY(enter(comm, ALL_GATHER, whole, false));
     return comm->engine->all_gather(comm, piece.data, whole.data, tensor_bytes(piece), lane);
-}
-
-Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane) {
-    if (root < 0 || root >= comm->size)
-        return fail(ERROR_INTERNAL, "there is no rank %d to broadcast from", root);
-    TRY(enter(comm, COLLECTIVE_BROADCAST, t, false));
-    return comm->engine->broadcast(comm, root, t.data, tensor_bytes(t), lane);
 }
 
 Status comm_scatter(Comm *comm, int slot, Tensor whole, Tensor arrivals, Lane lane) {
     const Tensor piece = comm_piece(comm, whole);
     if (!comm->engine->scatter) return comm_reduce_scatter(comm, whole, piece, lane);
-    TRY(enter(comm, COLLECTIVE_REDUCE_SCATTER, whole, true));
+    TRY(enter(comm, REDUCE_SCATTER, whole, true));
     return comm->engine->scatter(comm, slot, whole.data, arrivals.data, tensor_bytes(piece), lane);
 }
 
 Status comm_spread(Comm *comm, int slot, Tensor whole, Lane lane) {
     const Tensor piece = comm_piece(comm, whole);
     if (!comm->engine->spread) return comm_all_gather(comm, piece, whole, lane);
-    TRY(enter(comm, COLLECTIVE_ALL_GATHER, whole, false));
+    TRY(enter(comm, ALL_GATHER, whole, false));
     return comm->engine->spread(comm, slot, whole.data, tensor_bytes(piece), lane);
 }
 

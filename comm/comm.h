@@ -12,8 +12,7 @@
  * it. One rank that adds the same values one after another gets the same bits. With two ranks, NCCL's sums of
  * fp32 have these bits too, because a sum of two has only one order.
  *
- * Sums take fp32 and bf16; fp64 on the CPU and in an all-reduce. All-gather and broadcast move bytes of any
- * dtype.
+ * Sums take fp32 and bf16; fp64 on the CPU and in an all-reduce. All-gather moves bytes of any dtype.
  *
  * Tensors are dense and lie in the device's memory. On a GPU a collective is enqueued in one of two streams
  * and returns at once; on the CPU it returns when it is done. Only comm_abort may be called by a second
@@ -33,20 +32,6 @@ struct CommEngine; // comm_internal.h
  * one lane runs in order. comm_record and comm_wait order work of different lanes. */
 typedef enum { LANE_MAIN, LANE_SIDE, LANE_COUNT } Lane;
 
-typedef enum {
-    COLLECTIVE_ALL_REDUCE,
-    COLLECTIVE_REDUCE_SCATTER,
-    COLLECTIVE_ALL_GATHER,
-    COLLECTIVE_BROADCAST,
-    COLLECTIVE_COUNT
-} Collective;
-
-/* Collectives that this rank has called so far. */
-typedef struct {
-    int64_t calls;
-    double bytes; // bytes of the whole tensors, not of the traffic
-} CommTotal;
-
 typedef struct Comm {
     const struct CommEngine *engine;
     int rank, size, local_rank;
@@ -55,7 +40,6 @@ typedef struct Comm {
     bool posts;      // comm_scatter and comm_spread do not slow down concurrent kernels
     Device *device;
     struct Rendezvous *rendezvous;
-    CommTotal totals[COLLECTIVE_COUNT];
 } Comm;
 
 typedef struct {
@@ -86,9 +70,6 @@ CHECKED Status comm_reduce_scatter(Comm *comm, Tensor whole, Tensor piece, Lane 
 
 /* whole = all ranks' pieces, in rank order. piece may be its own part of whole. */
 CHECKED Status comm_all_gather(Comm *comm, Tensor piece, Tensor whole, Lane lane);
-
-/* t = rank `root`'s t. */
-CHECKED Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane);
 
 /* ---- collectives in two halves, concurrent with kernels ---- */
 

@@ -12,7 +12,6 @@ typedef struct CommEngine {
     Status (*reduce_scatter)(Comm *comm, const void *whole, void *piece, int64_t count, Dtype dtype,
                              Lane lane) CHECKED;
     Status (*all_gather)(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) CHECKED;
-    Status (*broadcast)(Comm *comm, int root, void *data, size_t bytes, Lane lane) CHECKED;
     /* The collectives in two halves; all NULL if the engine does not post. `count` and `bytes` are those of
      * one part. */
     Status (*scatter)(Comm *comm, int slot, const void *whole, void *arrivals, size_t bytes,

@@ -125,16 +125,6 @@ static Status mpi_all_gather(Comm *comm, const void *piece, void *whole, size_t 
     return OK;
 }
 
-static Status mpi_broadcast(Comm *comm, int root, void *data, size_t bytes, Lane lane) {
-    Mpi *m = mpi_of(comm);
-    (void)lane;
-    for (size_t first = 0; first < bytes; first += MESSAGE_MOST) {
-        const size_t now = bytes - first < MESSAGE_MOST ? bytes - first : MESSAGE_MOST;
-        TRY(mpi_status(m, m->mpi->broadcast((char *)data + first, now, root), "MPI_Bcast"));
-    }
-    return OK;
-}
-
 static Status mpi_barrier(Comm *comm) {
     return mpi_status(mpi_of(comm), mpi_of(comm)->mpi->barrier(), "MPI_Barrier");
 }
@@ -155,7 +145,6 @@ static const CommEngine engine = {.name = "mpi",
                                   .all_reduce = mpi_all_reduce,
                                   .reduce_scatter = mpi_reduce_scatter,
                                   .all_gather = mpi_all_gather,
-                                  .broadcast = mpi_broadcast,
                                   .barrier = mpi_barrier,
                                   .abort = mpi_abort,
                                   .close = mpi_close};

@@ -33,8 +33,7 @@ typedef struct {
     F(AllReduce, (const void *from, void *to, size_t count, int type, int operation, void *nccl, void *s))   \
     F(ReduceScatter,                                                                                         \
       (const void *from, void *to, size_t count, int type, int operation, void *nccl, void *s))              \
-    F(AllGather, (const void *from, void *to, size_t count, int type, void *nccl, void *s))                  \
-    F(Broadcast, (const void *from, void *to, size_t count, int type, int root, void *nccl, void *s))
+    F(AllGather, (const void *from, void *to, size_t count, int type, void *nccl, void *s))
 
 typedef struct {
 #define DECLARE(name, arguments) int(*name) arguments;
@@ -88,12 +87,6 @@ static Status nccl_reduce_scatter(Comm *comm, const void *whole, void *piece, in
 static Status nccl_all_gather(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) {
     Nccl *n = nccl_of(comm);
     NCCL_TRY(n, AllGather(piece, whole, bytes, TYPE_BYTE, n->nccl, n->lanes.streams[lane]));
-    return OK;
-}
-
-static Status nccl_broadcast(Comm *comm, int root, void *data, size_t bytes, Lane lane) {
-    Nccl *n = nccl_of(comm);
-    NCCL_TRY(n, Broadcast(data, data, bytes, TYPE_BYTE, root, n->nccl, n->lanes.streams[lane]));
     return OK;
 }
 
@@ -207,7 +200,6 @@ static const CommEngine engine = {.name = "nccl",
                                   .all_reduce = nccl_all_reduce,
                                   .reduce_scatter = nccl_reduce_scatter,
                                   .all_gather = nccl_all_gather,
-                                  .broadcast = nccl_broadcast,
                                   .record = nccl_record,
                                   .wait = nccl_wait,
                                   .check = nccl_check,

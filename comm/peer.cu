@@ -93,14 +93,6 @@ static Status shared_all_gather(PeerComm *p, const PeerRegion *region, const voi
     return peer_barrier(p, lane);
 }
 
-static Status shared_broadcast(PeerComm *p, const PeerRegion *region, int root, void *data, size_t bytes,
-                               Lane lane) {
-    const Copy copy = {data, peer_places(p, region, data, 0).at[root], bytes};
-    TRY(peer_barrier(p, lane));
-    if (p->rank != root) TRY(copy_all(p, &copy, 1, lane));
-    return peer_barrier(p, lane);
-}
-
 /* ---- collectives in two halves ---- */
 
 /* The index of rank `from`'s part among the arrivals of rank `to`. */
@@ -214,17 +206,6 @@ static Status buffered_all_gather(PeerComm *p, const char *piece, char *whole, s
     return OK;
 }
 
-static Status buffered_broadcast(PeerComm *p, int root, char *data, size_t bytes, Lane lane) {
-    for (size_t first = 0; first < bytes; first += LANE_BUFFER) {
-        const size_t now = smaller(LANE_BUFFER, bytes - first);
-        if (p->rank == root) TRY(copy(p, buffer_of(p, lane), data + first, now, lane));
-        TRY(peer_barrier(p, lane));
-        if (p->rank != root) TRY(copy(p, data + first, buffers(p, lane, 0).at[root], now, lane));
-        TRY(peer_barrier(p, lane));
-    }
-    return OK;
-}
-
 /* ---- the engine ---- */
 
 static Status peer_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) {
@@ -259,13 +240,6 @@ static Status peer_all_gather(Comm *comm, const void *piece, void *whole, size_t
                   : buffered_all_gather(p, static_cast<const char *>(piece), to, bytes, lane);
 }
 
-static Status peer_broadcast(Comm *comm, int root, void *data, size_t bytes, Lane lane) {
-    PeerComm *p = peer_of(comm);
-    const PeerRegion *region = peer_find(p, data, bytes);
-    return region ? shared_broadcast(p, region, root, data, bytes, lane)
-                  : buffered_broadcast(p, root, static_cast<char *>(data), bytes, lane);
-}
-
 static Status peer_record(Comm *comm, Lane lane, Event *event) {
     return lanes_record(&peer_of(comm)->lanes, lane, event);
 }
@@ -286,7 +260,6 @@ static void peer_abort(Comm *comm) {
 }
 
 const CommEngine peer_engine = {
-    "peer",       peer_all_reduce, peer_reduce_scatter, peer_all_gather, peer_broadcast,
-    peer_scatter, peer_spread,     peer_arrive,         peer_sum,        peer_clear,
-    nullptr,      peer_share,      peer_unshare,        peer_record,     peer_wait,
-    peer_check,   peer_abort,      peer_close};
+    "peer",      peer_all_reduce, peer_reduce_scatter, peer_all_gather, peer_scatter, peer_spread,
+    peer_arrive, peer_sum,        peer_clear,          nullptr,         peer_share,   peer_unshare,
+    peer_record, peer_wait,       peer_check,          peer_abort,      peer_close};

@@ -28,7 +28,6 @@ static Status check_rank(const char *engine) {
     TRY(comm_open(&setup, &comm));
     EXPECT(comm->rank == identity.rank && comm->size == identity.size && comm->rank_order);
     TRY(collectives_check(comm));
-    EXPECT(comm->totals[COLLECTIVE_ALL_REDUCE].calls > 0 && comm->totals[COLLECTIVE_BROADCAST].bytes > 0);
     const Heartbeat *now = &((const Link *)r)->now;
     EXPECT(strcmp(now->action, "barrier") == 0 && now->calls > 100);
     if (comm->rank == 0) printf("%d ranks by %s agree to the last bit\n", comm->size, comm->name);
@@ -170,7 +169,6 @@ static void test_wrong_tensors(void **state) {
                  ERROR_INTERNAL, "equal parts");
     expect_error(comm_all_gather(comm, tensor_view(values + 8, F32, shape1(32)), whole, LANE_MAIN),
                  ERROR_INTERNAL, "overlaps the whole");
-    expect_error(comm_broadcast(comm, 1, whole, LANE_MAIN), ERROR_INTERNAL, "there is no rank 1");
     device->close(device);
 }
 

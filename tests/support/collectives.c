@@ -167,18 +167,6 @@ static Status check_all_gather(const Check *c) {
     return OK;
 }
 
-static Status check_broadcast(const Check *c) {
-    for (int root = 0; root < c->comm->size; root++) {
-        TRY(fill_own(c, c->device, c->count));
-        TRY(comm_broadcast(c->comm, root, tensor_view(c->device, c->dtype, shape1(c->count)), c->lane));
-        TRY(get(c, c->device, bytes_of(c, c->count)));
-        for (int64_t i = 0; i < c->count; i++)
-            if (loaded(c, c->host, i) != value_of(c, root, i))
-                return differs(c, "broadcast", i, loaded(c, c->host, i), value_of(c, root, i));
-    }
-    return OK;
-}
-
 /* Reduce-scatter and all-gather in two halves, begin and end, with two tensors in flight. */
 static Status check_halves(const Check *c) {
     const int64_t all = c->count * c->comm->size, others = all - c->count, first = c->count * c->comm->rank;
@@ -232,7 +220,6 @@ static Status check_all(Check *c) {
         TRY(check_reduce_scatter(c));
         TRY(check_all_gather(c));
     }
-    TRY(check_broadcast(c));
     return comm_barrier(c->comm);
 }
 
