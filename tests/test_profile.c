@@ -113,6 +113,8 @@ static void test_categories_of_primitives(void **state) {
             if (e->kind == TRACE_OPERATION) assert_non_null(e->shapes); // for its contract's inputs
             if (e->kind != TRACE_PRIMITIVE) continue;
             assert_int_not_equal(e->category, CATEGORY_OTHER);
+            if (e->torch && !e->torch_part && strstr(e->torch, "mm")) // PyTorch's products: mm, addmm, bmm
+                assert_int_equal(e->category, CATEGORY_MATRIX);
             for (int k = 0; k < KNOWN; k++)
                 if (strcmp(e->operation, known[k].operation) == 0 && strcmp(e->name, known[k].name) == 0) {
                     assert_int_equal(e->category, known[k].category);
