@@ -1,9 +1,12 @@
+#define _GNU_SOURCE // sched_setaffinity
 #include "base/cores.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <math.h>
 #include <omp.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -14,10 +17,24 @@
  * programs. */
 static const char *const SPINS = "3000";
 
+/* Gives this thread all cores of OpenMP's places, of which OpenMP has bound it to the first. */
+static bool unbind(void) {
+    cpu_set_t cores;
+    int ids[CPU_SETSIZE];
+    CPU_ZERO(&cores);
+    for (int place = 0; place < omp_get_num_places(); place++) {
+        const int count = omp_get_place_num_procs(place);
+        if (count > CPU_SETSIZE) return false;
+        omp_get_place_proc_ids(place, ids);
+        for (int i = 0; i < count; i++) CPU_SET((size_t)ids[i], &cores);
+    }
+    return sched_setaffinity(0, sizeof cores, &cores) == 0;
+}
+
 void cores_share(char **argv) {
     char program[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
-    if (omp_get_proc_bind() != omp_proc_bind_false) return;
+    if (omp_get_proc_bind() != omp_proc_bind_false && !unbind()) return;
     ssize_t length = readlink("/proc/self/exe", program,
                               sizeof program - 1); // the program's file, not the link, whose name would
                                                    // become the process's name

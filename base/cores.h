@@ -1,11 +1,10 @@
 /* cores: sharing the processor's cores with other programs. */
 #pragma once
 
-/* Restarts the program with a short OpenMP spin time, unless the environment sets one, or binds threads to
- * cores: then OpenMP has already bound this thread to one core, which the restarted program would inherit as
- * the only one (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY). By default OpenMP's
+/* Restarts the program with a short OpenMP spin time, unless the environment sets one. By default OpenMP's
  * threads spin for milliseconds while they wait, which slows a step down many times when other programs
- * need the cores. Call it first in main. */
+ * need the cores. Where OpenMP binds threads to cores (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY), it has
+ * bound this one already, and the restarted program gets all of its cores back. Call it first in main. */
 void cores_share(char **argv);
 
 /* CPU time of this process's threads, in seconds. */

@@ -26,6 +26,7 @@ static void expect_policy(const char *folder, const char *environment, const cha
 
 static void threads_wait_for_a_moment_only(void **state) {
     expect_policy(*state, "", "GOMP_SPINCOUNT = '3000'");
+    expect_policy(*state, "OMP_PROC_BIND=true", "GOMP_SPINCOUNT = '3000'");
 }
 
 static void the_environment_decides_how_threads_wait(void **state) {
