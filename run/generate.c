@@ -19,6 +19,7 @@ Status generator_open(Device *device, Transformer *model, bool cached, Generator
     *g = (Generator){.model = model,
                      .cached = cached,
                      .window = model->config.context,
+                     .rows = 1,
                      .device = device,
                      .history = memory_array(context, sizeof *g->history),
                      .row = memory_array((size_t)config_padded_vocab(&model->config), sizeof *g->row),
@@ -45,17 +46,18 @@ static Tensor tokens_view(const Generator *g, int64_t count) {
     return tensor_view(g->tokens.data, I32, shape2(1, count));
 }
 
-/* Computes the logits of the last of `count` tokens in g->tokens. */
+/* Computes the logits after the last g->rows of `count` tokens in g->tokens. */
 static Status run_stack(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
     if (count == 1 && g->cached)
         return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), cache,
-                                  g->logits);
+                                  tensor_elements(g->logits, 0, shape2(1, tensor_width(g->logits))));
     const DeviceBatch inputs = {.tokens = tokens_view(g, count)};
     TRY(transformer_forward(ctx, g->model, &inputs, g->cached ? cache : NULL));
     Tensor hidden = g->model->hidden;
     int64_t C = tensor_width(hidden);
-    Tensor last = tensor_elements(hidden, (count - 1) * C, shape2(1, C));
-    return transformer_logits(ctx, g->model, last, g->logits);
+    Tensor last = tensor_elements(hidden, (count - g->rows) * C, shape2(g->rows, C));
+    Tensor logits = tensor_elements(g->logits, 0, shape2(g->rows, tensor_width(g->logits)));
+    return transformer_logits(ctx, g->model, last, logits);
 }
 
 /* The most tokens per pass. */
@@ -75,11 +77,12 @@ static Status run(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
     return OK;
 }
 
-/* Computes the logits after the text: reads the tokens that the cache lacks, or without a cache all of
- * them. */
+/* Computes the logits after the text and after each proposal: reads the tokens that the cache lacks, or
+ * without a cache all of them. */
 static Status read_text(Ctx *ctx, Generator *g) {
-    for (int64_t first = g->cache.length, count; first < g->length; first += count) {
-        int64_t left = g->length - first, most = pass_most(g);
+    const int64_t end = g->length + g->rows - 1;
+    for (int64_t first = g->cache.length, count; first < end; first += count) {
+        int64_t left = end - first, most = pass_most(g);
         count = left < most ? left : most;
         TRY(ctx->device->upload(ctx->device, g->tokens.data, g->history + first,
                                 (size_t)count * sizeof *g->history));
@@ -198,12 +201,61 @@ Status generator_read_source(Ctx *ctx, Generator *g, const int32_t *tokens, int6
     return encode(ctx, g, count);
 }
 
+/* ---- proposals ---- */
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Keeps only the first `length` tokens in the caches, and no proposals. */
+static void cut(Generator *g, int64_t length) {
+    g->cache.length = least(g->cache.length, length);
+    if (g->draft) g->draft->cache.length = least(g->draft->cache.length, length);
+    g->rows = 1;
+    g->pending = 0;
+}
+
+/* The draft continues the text with the random numbers of this generator. It proposes tokens only if the
+ * cache lacks no more than the last one, because a pass over more rows has other bits. */
+static Status propose(Generator *g, Sampler *sampler) {
+    Generator *d = g->draft;
+    if (!d || g->length - g->cache.length != 1) return OK;
+    const int64_t count = least(PROPOSALS, least(g->window, d->window) - g->length), known = d->cache.length;
+    if (count < 1) return OK;
+    memcpy(d->history + known, g->history + known, (size_t)(g->length - known) * sizeof *d->history);
+    d->length = g->length;
+    d->draws = g->draws;
+    for (int64_t i = 0; i < count; i++)
+        TRY(generator_next(g->draft_ctx, d, sampler, &g->history[g->length + i]));
+    g->rows += count;
+    g->proposed += count;
+    return OK;
+}
+
+/* Compares the sampled token with the next proposal. After a difference the other proposals are dropped. */
+static void verify(Generator *g, int32_t token) {
+    if (!g->pending) return;
+    if (token == g->history[g->length])
+        g->accepted++;
+    else
+        cut(g, g->length);
+}
+
+static Status rehearse_verification(Ctx *ctx, Generator *g, int64_t rows) {
+    g->cache.length = g->window - rows;
+    g->rows = rows;
+    TRY(run(ctx, g, rows, &g->cache));
+    g->rows = 1;
+    return OK;
+}
+
 /* ---- the generator ---- */
 
 Status generator_take(Ctx *ctx, Generator *g) {
     const Config *c = &g->model->config;
     TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape2(1, pass_most(g)), &g->tokens));
-    TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(1, config_padded_vocab(c)), &g->logits));
+    const int64_t rows = !g->draft ? 1 : g->window > PROPOSALS ? 1 + PROPOSALS : g->window;
+    TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(rows, config_padded_vocab(c)), &g->logits));
     TRY(take(ctx, ARENA_SAVED, "position", I32, shape1(1), &g->position));
     TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(g->window), &g->uniforms));
     if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, g->window, g->source, &g->cache));
@@ -214,6 +266,7 @@ Status generator_take(Ctx *ctx, Generator *g) {
     if (!g->cached) return OK;
     g->cache.length = g->window - 1; // the last step of decoding
     TRY(run(ctx, g, 1, &g->cache));
+    if (g->draft) TRY(rehearse_verification(ctx, g, rows));
     g->cache.length = 0;
     return sample_cuda && ctx->device->backend == BACKEND_CUDA ? draw(ctx, g, (SampleRule){0}) : OK;
 }
@@ -226,7 +279,8 @@ Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
     }
     memcpy(g->history, tokens, (size_t)count * sizeof *tokens);
     g->length = count;
-    g->cache.length = g->launched = g->draws = 0;
+    g->launched = g->draws = g->proposed = g->accepted = 0;
+    cut(g, 0);
     return OK;
 }
 
@@ -235,6 +289,7 @@ Status generator_append(Generator *g, const int32_t *tokens, int64_t count) {
         return fail(ERROR_INTERNAL,
                     "%" PRId64 " tokens do not fit behind %" PRId64 " of a window of %" PRId64, count,
                     g->length, g->window);
+    if (g->pending) cut(g, g->length - 1); // the last token is read again, as if there had been no proposals
     memcpy(g->history + g->length, tokens, (size_t)count * sizeof *tokens);
     g->length += count;
     g->launched = 0;
@@ -245,16 +300,19 @@ void generator_forget(Generator *g, int64_t first, int64_t count) {
     int32_t *gap = g->history + first;
     g->length -= count;
     memmove(gap, gap + count, (size_t)(g->length - first) * sizeof *gap);
-    if (first < g->cache.length) g->cache.length = first;
+    cut(g, first);
     g->launched = 0;
 }
 
 Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
-    if (g->length <= g->cache.length)
+    if (!g->pending && g->length <= g->cache.length)
         return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
     scope_begin_phase(ctx, PHASE_FORWARD);
-    TRY(read_text(ctx, g));
-    TRY(values_read(ctx, g->logits, 0, g->model->config.vocab, g->row));
+    if (!g->pending) TRY(read_text(ctx, g));
+    if (!g->pending) g->pending = g->rows;
+    const int64_t row = g->rows - g->pending;
+    TRY(values_read(ctx, g->logits, row * tensor_width(g->logits), g->model->config.vocab, g->row));
+    if (!--g->pending) g->rows = 1;
     scope_end(ctx);
     *logits = g->row;
     return OK;
@@ -273,9 +331,11 @@ Status generator_next(Ctx *ctx, Generator *g, Sampler *sampler, int32_t *token) 
         TRY(next_on_device(ctx, g, sampler, token));
     } else {
         const float *logits;
+        if (!g->pending) TRY(propose(g, sampler));
         TRY(generator_logits(ctx, g, &logits));
         if (sampler_penalizes(sampler)) sampler_penalize(sampler, g->history, g->length, g->row);
         HOST_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
+        verify(g, *token);
     }
     g->draws++;
     return add_token(g, *token);

@@ -10,7 +10,11 @@
 
 enum { PREFILL = 2048 }; // tokens that are read into a cache at once
 
-typedef struct {
+/* Tokens of a draft that are verified at once: on the CPU, with linear and attention fused, up to
+ * LINEAR_FEW_ROWS rows have the same bits together as one by one. */
+enum { PROPOSALS = LINEAR_FEW_ROWS - 1 };
+
+typedef struct Generator {
     Transformer *model;
     bool cached;         // use the cache
     int64_t window;      // tokens kept at once; the model's context, unless set to less before generator_take
@@ -20,11 +24,21 @@ typedef struct {
     Tensor cache_memory; // all of cache.memory, of which a source uses one row per token
     Tensor source_tokens; // (1, source) i32, device memory
     Tensor tokens;        // (1, window) i32, device memory; cached: (1, PREFILL) at most
-    Tensor logits;        // (1, padded vocab) fp32
+    Tensor logits;        // (1, padded vocab) fp32; with a draft (1 + PROPOSALS, padded vocab)
     int32_t *history;     // (context) host memory: the tokens of the window
     float *row;           // (padded vocab) host memory
     int64_t length;       // tokens in history
     int64_t draws;        // tokens sampled since generator_start
+
+    /* Speculative decoding (Leviathan et al. 2023): the draft, a generator of a smaller model with the same
+     * vocabulary, proposes tokens, and one pass computes the logits after each. A proposal is accepted if it
+     * is the token that the sampler selects from them, so the text is the same as without a draft. */
+    struct Generator *draft; // set before generator_take; NULL: none
+    Ctx *draft_ctx;
+    int64_t rows;               // rows of logits that a pass computes: 1 and one per proposal
+    int64_t pending;            // computed rows that have not been sampled from; the proposals that they
+                                // follow are in history after `length`, except the first row's
+    int64_t proposed, accepted; // since generator_start
 
     /* For sampling on the device. A token's position is that of the previous token in the window. */
     Device *device;
@@ -62,5 +76,5 @@ CHECKED Status generator_read_source(Ctx *ctx, Generator *generator, const int32
 CHECKED Status generator_next(Ctx *ctx, Generator *generator, Sampler *sampler, int32_t *token);
 
 /* The logits of the next token after all tokens so far, (vocab) fp32 in host memory, valid until the next call.
- * Waits. */
+ * Waits. Not for a generator with a draft. */
 CHECKED Status generator_logits(Ctx *ctx, Generator *generator, const float **logits);

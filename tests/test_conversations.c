@@ -228,6 +228,13 @@ static void full_contexts(void **state) {
                                "--tokens=12 --device=cpu -q --temperature=0 --threads=1",
                                context);
         assert_null(strstr(ran->error, "too long"));
+        const Ran *drafted =
+            program_succeeds(*state,
+                             "for i in 1 2 3; do echo one; done | infer --chat --model=model --context=%d "
+                             "--tokens=12 --device=cpu -q --temperature=0 --threads=1 --draft=model",
+                             context);
+        assert_string_equal(drafted->output, ran->output);
+        assert_string_equal(drafted->error, ran->error);
     }
 }
 

@@ -165,6 +165,7 @@ static void test_cache_cuda(void **state) {
     const Ran *cpu = program_succeeds(folder, "%s --temperature=0 --device=cpu", command);
     assert_string_equal(cached->output, without->output);
     assert_string_equal(cached->output, cpu->output);
+    program_refuses(folder, ERROR_USAGE, "--draft runs on the CPU only", "%s --draft=runs", command);
 }
 
 static void test_forms_agree(void **state) {
@@ -334,6 +335,54 @@ static void several_answers(void **state) {
                     command);
 }
 
+/* A draft changes no text: neither the model itself nor an untrained one, beyond the context of 32, up to a
+ * stop text, and in several answers. */
+static void test_draft(void **state) {
+    static const char *const draws[] = {"--temperature=0 --tokens=90",
+                                        "--temperature=0.9 --top-p=0.9 --repeat-penalty=1.2 --n=3",
+                                        "--temperature=0.7 --seed=7 --stop=e --weights=int8"};
+    static const char *const drafts[] = {"runs", "gpt2-nano --tokenizer=bytes"};
+    for (int i = 0; i < 6; i++) {
+        const char *command = "infer " MODEL "--prompt='one token'", *draw = draws[i / 2];
+        const Ran *without = program_succeeds(*state, "%s %s", command, draw);
+        const Ran *with = program_succeeds(*state, "%s %s --draft=%s", command, draw, drafts[i % 2]);
+        assert_string_equal(with->output, without->output);
+        expect_text(with->error, " proposed tokens accepted");
+        int accepted = -1, proposed = -1;
+        sscanf(strstr(with->error, "tok/s)\n"), "tok/s) %d of %d", &accepted, &proposed);
+        if (i < 2) assert_true(i ? accepted < proposed / 2 : accepted > proposed / 2);
+    }
+}
+
+static void test_draft_refused(void **state) {
+    static const char *const refused[][2] = {
+        {"--draft=nowhere", "nowhere"},
+        {"--draft=vit-tiny", "a draft is a decoder-only model"},
+        {"--draft=bert-base", "a draft is a decoder-only model"},
+        {"--draft=gpt2", "--draft=gpt2 has 50257 tokens, but the model has 256; they must be the same"},
+        {"--draft=runs --fused=0", "--draft needs linear and attention fused"},
+        {"--draft=runs --fused=1,fp8", "--draft needs linear and attention fused, without fp8"},
+        {"--draft=runs --no-cache", "--draft and --no-cache exclude each other"},
+        {"--draft=runs --profile", "--draft and --profile exclude each other"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        program_refuses(*state, ERROR_USAGE, refused[i][1], "infer " MODEL "--prompt=one %s", refused[i][0]);
+    program_refuses(*state, ERROR_USAGE, "--draft has no effect without --prompt or --chat",
+                    "infer " MODEL "--prompts=validation.txt --draft=runs");
+    program_refuses(*state, ERROR_USAGE, "--draft", "train " TINY " --draft=runs");
+    char chains[PATH_MAX];
+    assert_non_null(realpath("tests/fixtures/chains", chains));
+    program_succeeds(*state,
+                     "train " TINY " --tokenizer=bytes --vocab=1000 --steps=1 --sample-every=0 --val-every=0 "
+                     "--out=bare -q && cp -r bare/step-00000001 one && cp -r one other && "
+                     "rm -f one/tokenizer* other/tokenizer* bare/*/tokenizer* && "
+                     "cp %s/llama2/tokenizer*.json one && cp %s/qwen2/tokenizer*.json other",
+                     chains, chains);
+    static const char *const command = "infer --model=one --device=cpu --prompt=a --draft=";
+    program_refuses(*state, ERROR_USAGE, "--draft=other has another tokenizer than the model", "%sother",
+                    command);
+    program_refuses(*state, ERROR_USAGE, "--draft=bare has no tokenizer", "%sbare", command);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile),
@@ -355,6 +404,8 @@ int main(void) {
         cmocka_unit_test(test_eval),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_draft),
+        cmocka_unit_test(test_draft_refused),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }

@@ -1,5 +1,6 @@
 /* --fused=1,invariant on the CPU: a row's logits have the same bits in training's forward pass over the text
- * alone, in a batch of texts of other lengths, and read into a cache in pieces. */
+ * alone, in a batch of texts of other lengths, read into a cache in pieces, and decoded token by token. Without
+ * invariant, up to LINEAR_FEW_ROWS rows have the same bits together as decoded one by one. */
 #include "base/memory.h"
 #include "base/random.h"
 #include "run/batch_generator.h"
@@ -158,15 +159,46 @@ static void mix(Subject *s, uint64_t seed) {
 
 /* ---- pieces ---- */
 
-static void expect_pieces(Subject *s, int64_t piece) {
-    s->cache.length = 0;
-    for (int64_t first = 0; first < CONTEXT; first += piece) {
+/* The tokens before `from` are in the cache. */
+static void expect_pieces(Subject *s, int64_t from, int64_t piece) {
+    s->cache.length = from;
+    for (int64_t first = from; first < CONTEXT; first += piece) {
         int64_t count = CONTEXT - first < piece ? CONTEXT - first : piece;
         expect_ok(forward(&s->ctx, s, first, count, &s->cache));
         for (int64_t i = 0; i < count; i++)
             expect_same_logits((const float *)s->logits.data + i * padded(s),
                                s->alone + (first + i) * padded(s));
     }
+}
+
+static void decode_all(Subject *s, int64_t first, float *logits) {
+    s->cache.length = first;
+    for (int64_t i = first; i < CONTEXT; i++) {
+        Tensor token = tensor_elements(s->tokens, i, shape1(1));
+        ArenaMark mark = arena_mark(&s->ctx.arenas[ARENA_SAVED]);
+        expect_ok(transformer_decode(&s->ctx, &s->model, token, &s->cache,
+                                     tensor_view(s->logits.data, F32, shape2(1, padded(s)))));
+        arena_release(&s->ctx.arenas[ARENA_SAVED], mark);
+        memcpy(logits + i * padded(s), s->logits.data, (size_t)padded(s) * sizeof *logits);
+    }
+}
+
+static void expect_decoded(Subject *s) {
+    float *logits = memory_array((size_t)(CONTEXT * padded(s)), sizeof *logits);
+    decode_all(s, 0, logits);
+    for (int64_t i = 0; i < CONTEXT; i++)
+        expect_same_logits(logits + i * padded(s), s->alone + i * padded(s));
+    memory_free(logits);
+}
+
+/* Without invariant, after a prompt that is read at once. */
+static void expect_few_rows(Subject *s) {
+    s->ctx.fuses = ALL;
+    s->cache.length = 0;
+    expect_ok(forward(&s->ctx, s, 0, PROMPT, &s->cache));
+    decode_all(s, PROMPT, s->alone);
+    for (int64_t piece = 1; piece <= LINEAR_FEW_ROWS; piece++) expect_pieces(s, PROMPT, piece);
+    s->ctx.fuses = s->session.fuses;
 }
 
 static void expect_all_pieces(Subject *s) {
@@ -176,7 +208,9 @@ static void expect_all_pieces(Subject *s) {
     put_tokens(s, ids, CONTEXT);
     expect_ok(forward(&s->ctx, s, 0, CONTEXT, NULL));
     memcpy(s->alone, s->logits.data, (size_t)(CONTEXT * padded(s)) * sizeof *s->alone);
-    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) expect_pieces(s, pieces[i]);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) expect_pieces(s, 0, pieces[i]);
+    expect_decoded(s);
+    expect_few_rows(s);
 }
 
 /* ---- families ---- */

@@ -4,10 +4,10 @@
 #include "base/memory.h"
 #include "tasks/chat/chat.h"
 #include "tasks/chat/line_editor.h"
+#include "tasks/text/draft.h"
 #include "tasks/text/infer.h"
 #include "data/text_stream.h"
 #include "data/end_tokens.h"
-#include "run/inference.h"
 #include "run/print_text.h"
 #include "run/signals.h"
 
@@ -27,6 +27,7 @@ typedef struct {
     SamplerOptions sampling;
     Chat chat;
     Inference inference;
+    Draft draft;
     Sampler *sampler;
     bool asks;          // the input is a terminal, so print a prompt
     LineEditor *editor; // the terminal's line editor; NULL: lines are read without one
@@ -296,10 +297,11 @@ static Status converse(Talk *t) {
     if (!t->options->quiet && t->tokens)
         fprintf(stderr, "%" PRId64 " tokens in %.2f s (%.0f tok/s)\n", t->tokens, t->seconds,
                 (double)t->tokens / t->seconds);
+    if (!t->options->quiet) draft_print(&t->inference.generator);
     return OK;
 }
 
-static Status open_talk(Talk *t) {
+static Status open_talk(Talk *t, const OptionSet *set) {
     const Session *s = t->session;
     Inference *in = &t->inference;
     int64_t wanted = t->text->context ? t->text->context : CHAT_WINDOW;
@@ -307,6 +309,7 @@ static Status open_talk(Talk *t) {
     TRY(inference_open(in, s, true));
     in->use = INFERENCE_GENERATE;
     in->generator.window = wanted < s->config.context ? wanted : s->config.context;
+    TRY(draft_open(&t->draft, s, t->options, set, in));
     TRY(inference_start(in, s, false, t->options->seed));
     t->asks = isatty(STDIN_FILENO);
     if (t->asks && isatty(STDERR_FILENO) && line_editor_open) t->editor = line_editor_open();
@@ -321,12 +324,13 @@ Status chat_converse(Session *session, const InferOptions *options, const Option
               .sampling = text_sampler(options, set)};
     TRY(text_check_model(session, options, set, "chat"));
     t.system = memory_text(t.own->system);
-    Status status = open_talk(&t);
+    Status status = open_talk(&t, set);
     if (!status) signals_catch_interrupt();
     if (!status) status = converse(&t);
     sampler_close(t.sampler);
     if (t.editor) line_editor_close(t.editor);
     if (t.inference.ctx.device) inference_close(&t.inference);
+    draft_close(&t.draft);
     chat_close(&t.chat);
     forget_all(&t);
     memory_free(t.messages);

@@ -200,7 +200,7 @@ static Status check_prompts(const InferOptions *o, const OptionSet *set) {
 
 static const Command commands[] = {
     {.selector = "chat",
-     .reads = TEXT_SAMPLING " tokens context system template",
+     .reads = TEXT_SAMPLING " tokens context draft system template",
      .check = check_conversation,
      .run = chat_converse},
     {.selector = "prompts",

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "run/inference.h"
 #include "run/print_text.h"
+#include "tasks/text/draft.h"
 #include "tasks/text/stream_text.h"
 #include "tasks/text/text_profile.h"
 #include "tasks/text/infer.h"
@@ -19,6 +20,7 @@ typedef struct {
     const OptionSet *set;
     const TextInfer *own;
     Inference inference;
+    Draft draft;
     Peaks peaks;
 } Job;
 
@@ -37,6 +39,7 @@ static Status prepare(Job *job, int64_t window) {
     TRY(inference_open(in, s, !job->own->no_cache));
     in->use = INFERENCE_GENERATE;
     in->generator.window = window;
+    TRY(draft_open(&job->draft, s, o, job->set, in));
     if (*o->profiling.window) TRY(compute_options_peaks(&o->compute, job->set, &in->ctx, &job->peaks));
     return inference_start(in, s, o->compare, o->seed);
 }
@@ -84,6 +87,7 @@ static Status write_answers(Job *job, TextOptions *options) {
                     " were read, which is the context\n",
                     stats.left_out + stats.prompt_tokens, stats.prompt_tokens);
         if (!quiet) print_speed(job->own, &stats);
+        if (!quiet) draft_print(&job->inference.generator);
     }
     return OK;
 }
@@ -105,6 +109,7 @@ static Status run(Job *job) {
 
 static void job_close(Job *job) {
     inference_close(&job->inference);
+    draft_close(&job->draft);
 }
 
 Status generate_text(Session *session, const InferOptions *options, const OptionSet *set) {

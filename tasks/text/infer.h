@@ -14,6 +14,7 @@ typedef struct {
     int64_t context;    // tokens of a text that are kept at once; 0: as many as needed
     const char *stop;   // generation ends before this text
     bool no_cache;      // recompute every token, for comparison
+    const char *draft;  // a smaller model that proposes tokens; "": none
     const char *eval;   // a file or a pattern of files
     const char *field;  // the key of its texts if they are JSON lines; "": plain texts
     const char *logits; // safetensors file to write

@@ -16,13 +16,15 @@ static Status check_generation(const InferOptions *o, const OptionSet *set) {
     TRY(text_check_sampling(set));
     TRY(option_needs(set, "n", own->sampler.temperature > 0, "a --temperature above 0"));
     TRY(options_exclude(set, "n", "profile"));
+    TRY(options_exclude(set, "draft", "profile"));
+    TRY(options_exclude(set, "draft", "no-cache"));
     TRY(option_needs(set, "compare", *o->profiling.window, "--profile"));
     return *o->profiling.window ? text_profile_check(&o->profiling, own->tokens) : OK;
 }
 
 static const Command commands[] = {
     {.selector = "prompt",
-     .reads = TEXT_SAMPLING " tokens n context stop no-cache compare profile",
+     .reads = TEXT_SAMPLING " tokens n context stop no-cache draft compare profile",
      .check = check_generation,
      .run = generate_text},
     {.selector = "eval", .reads = "field json batch seq", .run = evaluate_text},

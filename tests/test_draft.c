@@ -1,0 +1,197 @@
+/* Speculative decoding: a generator with a draft gives the tokens that it gives without one, bit for bit, with
+ * a draft that is always right, one that is mostly wrong, and any rule of sampling. */
+#include "run/inference.h"
+#include "tests/support/expect.h"
+
+#include <string.h>
+
+enum { CONTEXT = 40, TOKENS = 70, VOCAB = 131, SEED = 11, ALL = (1 << OP_COUNT) - 1 };
+
+static const int32_t prompt[CONTEXT] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4};
+
+static const SamplerOptions rules[] = {
+    {.temperature = 0, .top_p = 1},
+    {.temperature = 0.7, .top_p = 1, .seed = 3},
+    {.temperature = 1, .top_p = 0.9, .seed = 4, .sequence = 2},
+    {.temperature = 0.9, .top_p = 1, .top_k = 20, .repeat_penalty = 1.3, .seed = 5},
+    {.temperature = 0, .top_p = 1, .repeat_penalty = 1.5},
+};
+enum { RULES = sizeof rules / sizeof *rules };
+
+typedef struct {
+    const char *preset;
+    Dtype dtype, packed;
+    uint32_t fuses;
+} Kind;
+
+static const Kind kinds[] = {
+    {"gpt2-nano", F32, F32, ALL},     {"gpt2-nano", F32, F32, ALL | FUSE_INVARIANT},
+    {"smollm2-135m", BF16, F32, ALL}, {"qwen3-0.6b", F32, F32, ALL},
+    {"smollm2-135m", F32, I8, ALL},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* A model and its draft. */
+typedef struct {
+    Session session;
+    Inference main, draft;
+} Pair;
+
+static void open_one(Pair *p, Inference *in, int64_t window, int64_t seed) {
+    expect_ok(inference_open(in, &p->session, true));
+    in->use = INFERENCE_GENERATE;
+    in->generator.window = window;
+    if (in == &p->main && p->draft.ctx.device) in->generator.draft = &p->draft.generator;
+    in->generator.draft_ctx = &p->draft.ctx;
+    expect_ok(inference_start(in, &p->session, false, seed));
+}
+
+static Device *device; // of one thread, because these models are too small for more
+
+/* Without a draft if its seed is 0. The draft's window may be smaller. */
+static void open_pair(Pair *p, const Kind *kind, int64_t window, int64_t draft_seed, int64_t draft_window) {
+    *p = (Pair){0};
+    Config *c = &p->session.config;
+    expect_ok(config_preset(kind->preset, c));
+    c->layers = 2;
+    c->heads = 4;
+    if (c->kv_heads != c->heads) c->kv_heads = 2;
+    if (c->architecture->qkv_as_one) c->kv_heads = 4;
+    c->head_size = 24;
+    c->width = 96;
+    c->hidden = 160;
+    c->context = CONTEXT;
+    c->vocab = VOCAB;
+    c->init_std = 0.3; // far from flat, so that a wrong number changes a token
+    p->session.device = device;
+    p->session.dtype = kind->dtype;
+    p->session.packed = kind->packed;
+    p->session.fuses = kind->fuses;
+    if (draft_seed) open_one(p, &p->draft, draft_window, draft_seed);
+    open_one(p, &p->main, window, SEED);
+}
+
+static void close_pair(Pair *p) {
+    inference_close(&p->main);
+    if (p->draft.ctx.device) inference_close(&p->draft);
+}
+
+static void draw(Pair *p, Sampler *sampler, int64_t count, int32_t *tokens) {
+    for (int64_t i = 0; i < count; i++)
+        expect_ok(generator_next(&p->main.ctx, &p->main.generator, sampler, &tokens[i]));
+}
+
+static void write_text(Pair *p, const SamplerOptions *rule, int64_t length, int32_t tokens[TOKENS]) {
+    Sampler *sampler;
+    expect_ok(sampler_open(VOCAB, rule, &sampler));
+    expect_ok(generator_start(&p->main.generator, prompt, length));
+    draw(p, sampler, TOKENS, tokens);
+    sampler_close(sampler);
+}
+
+/* ---- texts ---- */
+
+static const int64_t lengths[] = {2, 20, CONTEXT - 2};
+enum { LENGTHS = sizeof lengths / sizeof *lengths };
+
+typedef int32_t Texts[RULES][LENGTHS][TOKENS];
+
+/* Returns the share of proposals that were accepted. */
+static double write_texts(const Kind *kind, int64_t window, int64_t seed, int64_t draft_window, Texts texts) {
+    Pair p;
+    int64_t proposed = 0, accepted = 0;
+    open_pair(&p, kind, window, seed, draft_window);
+    for (int r = 0; r < RULES; r++) {
+        for (int l = 0; l < LENGTHS; l++) {
+            write_text(&p, &rules[r], lengths[l], texts[r][l]);
+            proposed += p.main.generator.proposed;
+            accepted += p.main.generator.accepted;
+        }
+    }
+    close_pair(&p);
+    return proposed ? (double)accepted / (double)proposed : -1;
+}
+
+/* Three windows of the context, among them prompts that leave space for less than PROPOSALS. */
+static void test_same_texts(void **state) {
+    (void)state;
+    for (int k = 0; k < KINDS; k++) {
+        Texts without, right, wrong;
+        write_texts(&kinds[k], CONTEXT, 0, 0, without);
+        double all = write_texts(&kinds[k], CONTEXT, SEED, CONTEXT, right);
+        double few = write_texts(&kinds[k], CONTEXT, SEED + 1, CONTEXT, wrong);
+        assert_memory_equal(without, right, sizeof right);
+        assert_memory_equal(without, wrong, sizeof wrong);
+        if (all < 0.9 || few < 0 || few > 0.5) fail_msg("accepted %.3f and %.3f", all, few);
+    }
+}
+
+/* Few proposals, or none, fit into a small window of the model or of the draft. */
+static void test_small_windows(void **state) {
+    (void)state;
+    Texts without, with;
+    for (int64_t window = 1; window <= PROPOSALS + 2; window++) {
+        write_texts(&kinds[0], window, 0, 0, without);
+        write_texts(&kinds[0], window, SEED, window, with);
+        assert_memory_equal(without, with, sizeof with);
+    }
+    write_texts(&kinds[0], CONTEXT, 0, 0, without);
+    write_texts(&kinds[0], CONTEXT, SEED, CONTEXT / 2, with);
+    assert_memory_equal(without, with, sizeof with);
+}
+
+/* ---- interruptions ---- */
+
+/* A text that is interrupted after `first` tokens, amid a run of accepted proposals or at its end: a message
+ * is appended, later a part is forgotten, and the text continues each time. */
+static void write_turns(const Kind *kind, int64_t seed, int64_t first, int32_t tokens[CONTEXT]) {
+    static const int32_t more[] = {7, 7, 2, 1, 8, 2};
+    Pair p;
+    Sampler *sampler;
+    Generator *g = &p.main.generator;
+    open_pair(&p, kind, CONTEXT, seed, CONTEXT);
+    expect_ok(sampler_open(VOCAB, &rules[1], &sampler));
+    expect_ok(generator_start(g, prompt, 5));
+    draw(&p, sampler, first, tokens);
+    expect_ok(generator_append(g, more, 1 + first % 6));
+    draw(&p, sampler, 6, tokens + first);
+    generator_forget(g, 3, first);
+    draw(&p, sampler, 6, tokens + first + 6);
+    generator_forget(g, g->length - 2, 2); // its end
+    expect_ok(generator_append(g, more, 1));
+    draw(&p, sampler, 6, tokens + first + 12);
+    assert_int_equal(g->draws, first + 18);
+    sampler_close(sampler);
+    close_pair(&p);
+}
+
+static void test_interruptions(void **state) {
+    (void)state;
+    for (int64_t first = 1; first <= 9; first++) {
+        int32_t without[CONTEXT] = {0}, right[CONTEXT] = {0}, wrong[CONTEXT] = {0};
+        write_turns(&kinds[0], 0, first, without);
+        write_turns(&kinds[0], SEED, first, right);
+        write_turns(&kinds[0], SEED + 1, first, wrong);
+        assert_memory_equal(without, right, sizeof right);
+        assert_memory_equal(without, wrong, sizeof wrong);
+    }
+}
+
+static int open_device(void **state) {
+    (void)state;
+    expect_ok(device_open("cpu", 1, &device));
+    return 0;
+}
+
+static int close_device(void **state) {
+    (void)state;
+    device->close(device);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_texts),
+                                       cmocka_unit_test(test_small_windows),
+                                       cmocka_unit_test(test_interruptions)};
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
