@@ -41,17 +41,15 @@ static Status make_one(const char *path) {
 }
 
 Status directory_make(const char *folder) {
-    char *path = memory_text(folder);
-    Status status = OK;
-    for (char *at = path; *at && !status; at++) {
+    OWNED char *path = memory_text(folder);
+    for (char *at = path; *at; at++) {
         if (at[1] != '/' && at[1] != 0) continue;
         char after = at[1];
         at[1] = 0;
-        status = make_one(path);
+        TRY(make_one(path));
         at[1] = after;
     }
-    memory_free(path);
-    return status;
+    return OK;
 }
 
 Status directory_lock(const char *folder, int *lock) {
@@ -112,10 +110,9 @@ char *path_in_cache(const char *name, bool make) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     bool own = cache && *cache;
     if (!own && !(home && *home)) return NULL;
-    char *folder = path_join(own ? cache : home, own ? "fusebox" : ".cache/fusebox");
+    OWNED char *folder = path_join(own ? cache : home, own ? "fusebox" : ".cache/fusebox");
     Status status = make ? directory_make(folder) : OK;
     char *path = status ? NULL : path_join(folder, name);
-    memory_free(folder);
     status_free(status);
     struct stat about;
     if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {

@@ -66,12 +66,9 @@ static Status read_value(OptionSet *set, int index, const json_t *value, OptionS
 
 /* A message is one line, so the key is printed as JSON. */
 static Status fail_key(const OptionSet *set, const char *path, const char *key) {
-    JsonWriter shown = {0};
+    CLOSED_BY(json_writer_free) JsonWriter shown = {0};
     json_write_text(&shown, key);
-    Status status =
-        fail(ERROR_USAGE, "%s: unknown key %.100s%s", path, shown.text, option_hint(set, key, true).text);
-    json_writer_free(&shown);
-    return status;
+    return fail(ERROR_USAGE, "%s: unknown key %.100s%s", path, shown.text, option_hint(set, key, true).text);
 }
 
 static Status read_object(OptionSet *set, const char *path, json_t *object, OptionSource source) {
@@ -141,8 +138,7 @@ char *options_json(const OptionSet *set, bool lines) {
 }
 
 Status options_print(const OptionSet *set) {
-    char *json = options_json(set, true);
+    OWNED char *json = options_json(set, true);
     bool failed = puts(json) < 0 || fflush(stdout) != 0;
-    memory_free(json);
     return failed ? fail(ERROR_FILE, "cannot write to standard output") : OK;
 }

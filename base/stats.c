@@ -139,7 +139,7 @@ static double trimmed_chance(const double *a, int64_t a_count, const double *b, 
  * it. Recursion: the largest run is either one of a, which is above all of b, or one of b. */
 static double *rank_chances(int64_t a_count, int64_t b_count) {
     const int64_t room = a_count * b_count + 1;
-    double *all = memory_array((size_t)((b_count + 1) * room), sizeof *all);
+    OWNED double *all = memory_array((size_t)((b_count + 1) * room), sizeof *all);
     for (int64_t j = 0; j <= b_count; j++) all[j * room] = 1; // base case: no runs of a
     for (int64_t i = 1; i <= a_count; i++)
         for (int64_t j = 1; j <= b_count; j++)
@@ -149,7 +149,6 @@ static double *rank_chances(int64_t a_count, int64_t b_count) {
             }
     double *chances = memory_array((size_t)room, sizeof *chances), sum = 0;
     for (int64_t u = 0; u < room; u++) chances[u] = sum += all[b_count * room + u];
-    memory_free(all);
     return chances;
 }
 
@@ -218,14 +217,13 @@ static int by_row(const void *a, const void *b) {
 
 Stats *row_values_stats(RowValues *v, int64_t rows) {
     Stats *stats = memory_array((size_t)rows + 1, sizeof *stats);
-    double *sorted = memory_array((size_t)v->count + 1, sizeof *sorted);
+    OWNED double *sorted = memory_array((size_t)v->count + 1, sizeof *sorted);
     if (v->count) qsort(v->values, (size_t)v->count, sizeof *v->values, by_row);
     for (int64_t i = 0; i < v->count; i++) sorted[i] = v->values[i].value;
     for (int64_t i = 0, end; i < v->count; i = end) {
         for (end = i; end < v->count && v->values[end].row == v->values[i].row;) end++;
         stats[v->values[i].row] = stats_of_sorted(sorted + i, end - i);
     }
-    memory_free(sorted);
     memory_free(v->values);
     *v = (RowValues){0};
     return stats;
@@ -239,9 +237,8 @@ void series_add(Series *series, double value) {
 bool series_steady(const Series *series, double within) {
     const int64_t quarter = series->count / 4;
     if (quarter < 2) return false;
-    double *copy = memory_array((size_t)(2 * quarter), sizeof *copy);
+    OWNED double *copy = memory_array((size_t)(2 * quarter), sizeof *copy);
     memcpy(copy, series->values + series->count - 2 * quarter, (size_t)(2 * quarter) * sizeof *copy);
     const double before = median(copy, quarter), after = median(copy + quarter, quarter);
-    memory_free(copy);
     return fabs(after - before) <= within * before;
 }

@@ -208,14 +208,13 @@ static const CommEngine engine = {.name = "nccl",
 
 /* All ranks get rank 0's unique id. */
 static Status exchange_id(Nccl *n, Rendezvous *r, UniqueId *id) {
-    UniqueId *all = memory_array((size_t)r->size, sizeof *all);
+    OWNED UniqueId *all = memory_array((size_t)r->size, sizeof *all);
     Status status = OK;
     if (r->rank == 0) status = nccl_status(n, n->library.GetUniqueId(id), "ncclGetUniqueId");
-    status = rendezvous_agree(r, status);
-    if (!status) status = rendezvous_gather(r, id, sizeof *id, all);
-    if (!status) *id = all[0];
-    memory_free(all);
-    return status;
+    TRY(rendezvous_agree(r, status));
+    TRY(rendezvous_gather(r, id, sizeof *id, all));
+    *id = all[0];
+    return OK;
 }
 
 static Status start(Nccl *n, const CommSetup *setup) {

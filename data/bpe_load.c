@@ -248,10 +248,8 @@ static Status load_merge_array(Vocabulary *v, const json_t *merges) {
         const char *left = json_string_value(json_array_get(merge, 0));
         const char *right = json_string_value(json_array_get(merge, 1));
         if (json_is_string(merge)) {
-            char *line = memory_text(json_string_value(merge));
-            Status status = add_merge_line(v, line, json_string_length(merge));
-            memory_free(line);
-            TRY(status);
+            OWNED char *line = memory_text(json_string_value(merge));
+            TRY(add_merge_line(v, line, json_string_length(merge)));
         } else if (json_array_size(merge) == 2 && left && right) {
             TRY(add_merge(v, left, right));
         } else {

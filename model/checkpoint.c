@@ -253,10 +253,8 @@ static Status is_leftover(const char *out, const char *path, bool *leftover) {
     *leftover = step_of(path, ".tmp") >= 0;
     int64_t step = step_of(path, ".old");
     if (step < 0) return OK;
-    char *target = checkpoint_step_folder(out, step);
-    Status status = complete(target, leftover);
-    memory_free(target);
-    return status;
+    OWNED char *target = checkpoint_step_folder(out, step);
+    return complete(target, leftover);
 }
 
 static Status remove_leftovers(const char *out, const PathList *list) {

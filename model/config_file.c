@@ -27,12 +27,10 @@ static Status fail_value(const File *file, const char *key, const char *expected
     const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII;
     const json_t *value = value_of(file, key);
     size_t length = value ? json_dumpb(value, NULL, 0, flags) : 0;
-    char *text = memory_allocate(length + 1);
+    OWNED char *text = memory_allocate(length + 1);
     if (value) json_dumpb(value, text, length, flags);
-    Status status = fail(ERROR_FORMAT, "%s: \"%s\" is %.*s%s; %s", file->name, key, SHOWN,
-                         value ? text : "missing", length > SHOWN ? "..." : "", expected);
-    memory_free(text);
-    return status;
+    return fail(ERROR_FORMAT, "%s: \"%s\" is %.*s%s; %s", file->name, key, SHOWN, value ? text : "missing",
+                length > SHOWN ? "..." : "", expected);
 }
 
 /* ---- a key ---- */

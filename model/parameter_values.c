@@ -18,11 +18,9 @@ static Tensor part(Tensor flat, const ParameterInfo *info) {
 
 static Status upload_decays(Ctx *ctx, const Parameters *p) {
     size_t bytes = tensor_bytes(p->decays);
-    int32_t *words = memory_array((size_t)tensor_count(p->decays), sizeof *words);
+    OWNED int32_t *words = memory_array((size_t)tensor_count(p->decays), sizeof *words);
     adamw_mark(p->optimized, p->count, words);
-    Status status = ctx->device->upload(ctx->device, p->decays.data, words, bytes);
-    memory_free(words);
-    return status;
+    return ctx->device->upload(ctx->device, p->decays.data, words, bytes);
 }
 
 static Status take_training(Ctx *ctx, Parameters *p) {
@@ -140,25 +138,23 @@ static uint64_t stream_of(const char *name) {
 }
 
 Status parameters_initialize(Ctx *ctx, Parameters *p, uint64_t seed) {
-    float *values = memory_array(STAGING, sizeof *values);
-    Status status = OK;
-    for (int i = 0; i < p->count && !status; i++) {
+    OWNED float *values = memory_array(STAGING, sizeof *values);
+    for (int i = 0; i < p->count; i++) {
         const ParameterInfo *info = &p->info[i];
         // the vocabulary's padding rows stay zero
         int64_t count = info->rows * (info->count / info->shape.d[0]);
-        for (int64_t first = 0; first < count && !status; first += STAGING) {
+        for (int64_t first = 0; first < count; first += STAGING) {
             int64_t n = count - first < STAGING ? count - first : STAGING;
             if (info->std > 0)
                 random_normals(seed, stream_of(info->name), (uint64_t)first, (float)info->std, values, n);
             else
                 for (int64_t j = 0; j < n; j++) values[j] = (float)info->constant;
-            status = weight_write(ctx, p, info, first, n, values);
-            if (!status && !tensor_empty(p->master))
-                status = values_write(ctx, part(shards_whole(p, p->master), info), first, n, values);
+            TRY(weight_write(ctx, p, info, first, n, values));
+            if (!tensor_empty(p->master))
+                TRY(values_write(ctx, part(shards_whole(p, p->master), info), first, n, values));
         }
     }
-    memory_free(values);
-    return status || tensor_empty(p->master) ? status : shards_keep(ctx, p, p->master);
+    return tensor_empty(p->master) ? OK : shards_keep(ctx, p, p->master);
 }
 
 Status parameter_write(Ctx *ctx, Parameters *p, int i, const float *values) {
@@ -177,17 +173,15 @@ Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *valu
     assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
     if (t.dtype == F32)
         return device->download(device, values, element(t, first), (size_t)count * sizeof(float));
-    void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
-    Status status = OK;
-    for (int64_t done = 0; done < count && !status; done += STAGING) {
+    OWNED void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
+    for (int64_t done = 0; done < count; done += STAGING) {
         int64_t n = count - done < STAGING ? count - done : STAGING;
-        status = device->download(device, staged, element(t, first + done), (size_t)n * dtype_size(t.dtype));
-        for (int64_t i = 0; i < n && !status; i++)
+        TRY(device->download(device, staged, element(t, first + done), (size_t)n * dtype_size(t.dtype)));
+        for (int64_t i = 0; i < n; i++)
             values[done + i] =
                 t.dtype == BF16 ? bfloat16_to_float(((uint16_t *)staged)[i]) : (float)((double *)staged)[i];
     }
-    memory_free(staged);
-    return status;
+    return OK;
 }
 
 Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values) {
@@ -199,9 +193,8 @@ Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const floa
     }
     if (t.dtype == F32)
         return device->upload(device, element(t, first), values, (size_t)count * sizeof(float));
-    void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
-    Status status = OK;
-    for (int64_t done = 0; done < count && !status; done += STAGING) {
+    OWNED void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
+    for (int64_t done = 0; done < count; done += STAGING) {
         int64_t n = count - done < STAGING ? count - done : STAGING;
         for (int64_t i = 0; i < n; i++) {
             if (t.dtype == BF16)
@@ -209,10 +202,9 @@ Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const floa
             else
                 ((double *)staged)[i] = (double)values[done + i];
         }
-        status = device->upload(device, element(t, first + done), staged, (size_t)n * dtype_size(t.dtype));
+        TRY(device->upload(device, element(t, first + done), staged, (size_t)n * dtype_size(t.dtype)));
     }
-    memory_free(staged);
-    return status;
+    return OK;
 }
 
 bool values_finite(const float *values, int64_t count) {
@@ -259,17 +251,15 @@ static double rotary_frequency(const Config *c, int64_t i) {
 static Status fill(Ctx *ctx, const Config *c, double (*value)(const Config *, int64_t), Tensor table) {
     int64_t count = tensor_count(table);
     bool wide = table.dtype == F64;
-    void *values = memory_array((size_t)count, wide ? sizeof(double) : sizeof(float));
+    OWNED void *values = memory_array((size_t)count, wide ? sizeof(double) : sizeof(float));
     for (int64_t k = 0; k < count; k++) {
         if (wide)
             ((double *)values)[k] = value(c, k);
         else
             ((float *)values)[k] = (float)value(c, k);
     }
-    Status status = wide ? ctx->device->upload(ctx->device, table.data, values, tensor_bytes(table))
-                         : values_write(ctx, table, 0, count, values);
-    memory_free(values);
-    return status;
+    return wide ? ctx->device->upload(ctx->device, table.data, values, tensor_bytes(table))
+                : values_write(ctx, table, 0, count, values);
 }
 
 Status positions_take(Ctx *ctx, const Config *c, PositionTables *t) {

@@ -381,7 +381,7 @@ static void write_whole(JsonWriter *w, const Comparison *c, int path) {
 }
 
 Status compare_write(const Comparison *c, const char *path) {
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     const PathTimes *fused = &c->paths[COMPARE_FUSED], *fp8 = &c->paths[COMPARE_FP8];
     json_write_open(&w, '{');
     json_member_integer(&w, "schema", 1);
@@ -418,7 +418,5 @@ Status compare_write(const Comparison *c, const char *path) {
     if (c->path_count > COMPARE_FP8) write_alone(&w, c, COMPARE_FP8);
     for (int i = 0; i < c->path_count; i++) write_whole(&w, c, i);
     json_write_close(&w, '}');
-    Status status = json_writer_save(&w, path);
-    json_writer_free(&w);
-    return status;
+    return json_writer_save(&w, path);
 }

@@ -291,18 +291,14 @@ static void gather(Figures *f, const Span *spans, const Interval *steps, Stretch
 static void fold_phases(Figures *f) {
     const Trace *t = f->trace;
     size_t room = (size_t)t->count + 1;
-    Span *spans = spans_make(t);
-    Stretch *stretches = memory_array(room, sizeof *stretches);
-    Interval *covered = memory_array(2 * room, sizeof *covered);
-    Interval *steps = memory_array((size_t)f->steps, sizeof *steps);
+    OWNED Span *spans = spans_make(t);
+    OWNED Stretch *stretches = memory_array(room, sizeof *stretches);
+    OWNED Interval *covered = memory_array(2 * room, sizeof *covered);
+    OWNED Interval *steps = memory_array((size_t)f->steps, sizeof *steps);
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].kind == TRACE_STEP)
             steps[t->events[i].step - f->first_step] = (Interval){t->events[i].begin, t->events[i].end};
     gather(f, spans, steps, stretches, covered);
-    memory_free(spans);
-    memory_free(stretches);
-    memory_free(covered);
-    memory_free(steps);
 }
 
 /* Lengths of the recorded steps in `ms` (steps), by their timer if known; and the mean time of their
@@ -325,7 +321,7 @@ static void fold_times(Figures *f) {
     const TraceRun *run = &f->trace->run;
     int64_t taken = f->steps;
     f->timed = run->step_count;
-    double *ms = memory_array((size_t)(f->timed > taken ? f->timed : taken), sizeof *ms);
+    OWNED double *ms = memory_array((size_t)(f->timed > taken ? f->timed : taken), sizeof *ms);
     traced_times(f, ms, &f->reader_ms);
     Stats traced = stats_make(ms, taken), all;
     if (f->timed) {
@@ -342,7 +338,6 @@ static void fold_times(Figures *f) {
     f->overhead_noise = f->timed > 1 && traced.count > 1 &&
                         !medians_differ((Sampled){all.median, all.spread, all.count},
                                         (Sampled){traced.median, traced.spread, traced.count});
-    memory_free(ms);
 }
 
 static void fold_memory(Figures *f) {
@@ -370,14 +365,12 @@ static void fold_memory(Figures *f) {
 }
 
 static void finish_kernels(Figures *f, KernelTimes *all) {
-    Stats *times = row_values_stats(&all->times, f->kernel_count),
-          *queued = row_values_stats(&all->queued, f->kernel_count);
+    OWNED Stats *times = row_values_stats(&all->times, f->kernel_count),
+                *queued = row_values_stats(&all->queued, f->kernel_count);
     for (int64_t i = 0; i < f->kernel_count; i++) {
         f->kernels[i].times = times[i];
         f->kernels[i].queued = queued[i];
     }
-    memory_free(times);
-    memory_free(queued);
 }
 
 Status figures_make(const Trace *t, Figures *figures) {

@@ -171,11 +171,10 @@ static bool get_times(Unpack *u, const TraceRun *run) {
         (uint64_t)(3 * steps + 2 * traced) * sizeof(double) != u->left)
         return false;
     const char *at = u->data;
-    double *times = memory_array(u->left / sizeof(double) + 1, sizeof *times);
+    OWNED double *times = memory_array(u->left / sizeof(double) + 1, sizeof *times);
     memcpy(times, at, u->left);
     trace_set_times(u->trace, times, times + steps, steps, times + 3 * steps, traced);
     trace_set_tokens(u->trace, times + 2 * steps, times + 3 * steps + traced);
-    memory_free(times);
     return true;
 }
 
@@ -249,7 +248,7 @@ static Status take_others(Trace *t, const RankPart *parts, const RankClock *cloc
 
 Status trace_gather(Trace *t, Comm *comm) {
     RankPart mine = {0}, *parts = memory_array((size_t)comm->size, sizeof *parts);
-    RankClock *clocks = memory_array((size_t)comm->size, sizeof *clocks);
+    OWNED RankClock *clocks = memory_array((size_t)comm->size, sizeof *clocks);
     if (comm->rank > 0) trace_pack(t, &mine.data, &mine.bytes);
     Status status = comm_barrier(comm); // so that no rank waits while clocks are compared
     if (!status) status = rendezvous_clocks(comm->rendezvous, clocks);
@@ -257,7 +256,6 @@ Status trace_gather(Trace *t, Comm *comm) {
     if (!status && comm->rank == 0) status = take_others(t, parts, clocks, comm->size);
     for (int rank = 0; rank < comm->size; rank++) memory_free(parts[rank].data);
     memory_free(mine.data);
-    memory_free(clocks);
     memory_free(parts);
     return status;
 }

@@ -370,11 +370,9 @@ Status bundle_read_text(const char *path, char **text, int64_t *length, Bundle *
 }
 
 Status bundle_read(const char *path, Bundle *bundle) {
-    char *text;
+    OWNED char *text = NULL;
     int64_t length;
-    Status status = bundle_read_text(path, &text, &length, bundle);
-    memory_free(text);
-    return status;
+    return bundle_read_text(path, &text, &length, bundle);
 }
 
 const char *bundle_step_name(const BundlePath *path) {

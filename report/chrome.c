@@ -390,7 +390,7 @@ static void write_collectives(const Trace *t, const Row *rows) {
 void chrome_render(const Trace *t, JsonWriter *w) {
     int32_t ranks = 1 + t->other_count;
     int64_t arrows = 0;
-    Row *rows = memory_array((size_t)ranks, sizeof *rows);
+    OWNED Row *rows = memory_array((size_t)ranks, sizeof *rows);
     json_write_open(w, '{');
     json_member_text(w, "displayTimeUnit", "ms");
     write_about(w, &t->run);
@@ -403,13 +403,10 @@ void chrome_render(const Trace *t, JsonWriter *w) {
     json_write_close(w, ']');
     json_write_close(w, '}');
     for (int32_t rank = 0; rank < ranks; rank++) memory_free(rows[rank].collectives);
-    memory_free(rows);
 }
 
 Status chrome_write(const Trace *trace, const char *path) {
-    JsonWriter writer = {0};
+    CLOSED_BY(json_writer_free) JsonWriter writer = {0};
     chrome_render(trace, &writer);
-    Status status = gzip_write(path, writer.text, (int64_t)writer.length);
-    json_writer_free(&writer);
-    return status;
+    return gzip_write(path, writer.text, (int64_t)writer.length);
 }

@@ -53,7 +53,7 @@ static bool add(Collected *c, int rank, const Trace *t, int64_t event, const Spa
 }
 
 static void add_rank(Collectives *all, int rank, const Trace *t) {
-    Span *spans = spans_make(t);
+    OWNED Span *spans = spans_make(t);
     int64_t event = -1;
     if (count_of(t) != all->count) all->mismatch = "ranks recorded other numbers of collectives";
     for (int64_t i = 0; i < all->count && !all->mismatch; i++) {
@@ -73,7 +73,6 @@ static void add_rank(Collectives *all, int rank, const Trace *t) {
         }
         if (!add(c, rank, t, event, spans)) all->mismatch = "ranks recorded other collectives";
     }
-    memory_free(spans);
 }
 
 Collectives collectives_of(const Trace *t) {
@@ -103,7 +102,7 @@ static bool communicates(const TraceEvent *e) {
 
 Distribution distribution_of(const Trace *t) {
     enum { COMMUNICATION, COMPUTATION, EITHER, PARTS };
-    Interval *intervals = memory_array((size_t)t->count + 1, sizeof *intervals);
+    OWNED Interval *intervals = memory_array((size_t)t->count + 1, sizeof *intervals);
     double ns[PARTS];
     for (int part = 0; part < PARTS; part++) {
         int64_t count = 0;
@@ -115,7 +114,6 @@ Distribution distribution_of(const Trace *t) {
         }
         ns[part] = (double)intervals_union(intervals, count);
     }
-    memory_free(intervals);
     return (Distribution){.computation = ns[COMPUTATION],
                           .communication = ns[COMMUNICATION],
                           .overlap = ns[COMMUNICATION] + ns[COMPUTATION] - ns[EITHER],

@@ -273,7 +273,7 @@ Status diff_bundles(const DiffSide sides[2], const DiffLimit *limits, int limit_
     const Bundle *before = &sides[0].runs[0], *after = &sides[1].runs[0];
     int compared = 0;
     *exceeded = 0;
-    bool *known = memory_array((size_t)limit_count + 1, sizeof *known);
+    OWNED bool *known = memory_array((size_t)limit_count + 1, sizeof *known);
     print_head(sides, file);
     provenance_print_differences(&before->run, &after->run, file);
     for (int64_t i = 0; i < before->paths_count; i++) {
@@ -301,6 +301,5 @@ Status diff_bundles(const DiffSide sides[2], const DiffLimit *limits, int limit_
                           "--fail-if: neither profile has a figure '%s'; there are step, memory, "
                           "launches and the calls of operations",
                           limits[k].figure);
-    memory_free(known);
     return status;
 }

@@ -73,7 +73,8 @@ static Status check_events(const json_t *item, const char *where) {
 static void write_events(JsonWriter *w, const void *object) {
     const RankEvents *r = object;
     const Trace *t = r->trace;
-    int64_t *place = memory_array((size_t)t->count + 1, sizeof *place), written = 0;
+    int64_t written = 0;
+    OWNED int64_t *place = memory_array((size_t)t->count + 1, sizeof *place);
     for (int64_t i = 0; i < t->count; i++) place[i] = r->numbers[i] < 0 ? -1 : written++;
     json_write_open(w, '[');
     for (int64_t i = 0; i < t->count; i++) {
@@ -92,7 +93,6 @@ static void write_events(JsonWriter *w, const void *object) {
         write_numbers(w, numbers, EVENT_NUMBERS);
     }
     json_write_close(w, ']');
-    memory_free(place);
 }
 
 static const char *named(Trace *t, const char *text) {
@@ -115,7 +115,7 @@ static TraceEvent described(Trace *t, const TraceEvent *kind) {
 static void read_events(const json_t *items, void *object) {
     RankEvents *r = object;
     Trace *t = r->trace = trace_open();
-    TraceEvent *kinds = memory_array((size_t)r->kinds_count + 1, sizeof *kinds);
+    OWNED TraceEvent *kinds = memory_array((size_t)r->kinds_count + 1, sizeof *kinds);
     size_t i;
     json_t *item;
     for (int64_t k = 0; k < r->kinds_count; k++) kinds[k] = described(t, &r->kinds[k]);
@@ -134,7 +134,6 @@ static void read_events(const json_t *items, void *object) {
         e.submitted = number(item, SUBMITTED);
         trace_add(t, &e);
     }
-    memory_free(kinds);
 }
 
 static void free_events(void *object) {
@@ -154,7 +153,8 @@ static Status check_memory(const json_t *item, const char *where) {
 static void write_memory(JsonWriter *w, const void *object) {
     const RankEvents *r = object;
     const Trace *t = r->trace;
-    int64_t *place = memory_array((size_t)t->count + 1, sizeof *place), written = 0;
+    int64_t written = 0;
+    OWNED int64_t *place = memory_array((size_t)t->count + 1, sizeof *place);
     for (int64_t i = 0; i < t->count; i++) place[i] = r->numbers[i] < 0 ? -1 : written++;
     json_write_open(w, '[');
     for (int64_t i = 0; i < t->memory_count; i++) {
@@ -166,7 +166,6 @@ static void write_memory(JsonWriter *w, const void *object) {
         write_numbers(w, numbers, MEMORY_NUMBERS);
     }
     json_write_close(w, ']');
-    memory_free(place);
 }
 
 static void read_memory(const json_t *items, void *object) {
@@ -194,11 +193,10 @@ static void write_tokens(JsonWriter *w, const void *object) {
 static void read_tokens(const json_t *items, void *object) {
     Trace *t = ((RankEvents *)object)->trace;
     const size_t count = json_array_size(items);
-    double *tokens = memory_array(count + 1, sizeof *tokens);
+    OWNED double *tokens = memory_array(count + 1, sizeof *tokens);
     for (size_t i = 0; i < count; i++) tokens[i] = json_number_value(json_array_get(items, i));
     trace_set_times(t, NULL, NULL, 0, NULL, (int64_t)count);
     trace_set_tokens(t, NULL, tokens);
-    memory_free(tokens);
 }
 
 /* ---- the keys ---- */

@@ -55,13 +55,12 @@ static Status in_torch_words(Bundle *file, const ProfileOptions *options) {
  * made from that. */
 static Status write_bundle(const Bundle *bundle, const char *folder, const ProfileOptions *options,
                            Bundle *file) {
-    JsonWriter text = {0};
+    CLOSED_BY(json_writer_free) JsonWriter text = {0};
     *file = (Bundle){0};
     fields_write(&text, bundle_fields, bundle);
-    Status status = *folder ? write_text(&text, folder, options) : OK;
-    if (!status) status = bundle_parse(text.text, (int64_t)text.length, "profiling_stats", file);
-    json_writer_free(&text);
-    return status || !options->torch ? status : in_torch_words(file, options);
+    if (*folder) TRY(write_text(&text, folder, options));
+    TRY(bundle_parse(text.text, (int64_t)text.length, "profiling_stats", file));
+    return options->torch ? in_torch_words(file, options) : OK;
 }
 
 /* "_bs8_seq128" and the suffix, as in names of guides to PyTorch's profiler. A sweep's suffix already contains
@@ -111,10 +110,8 @@ static Status write_traces(const Bundle *file, const char *folder, const Profile
             file_name("trace", label, options, strchr(options->trace, '.'), name);
         else
             trace_name_of(&file->run, label, options->suffix, name);
-        char *path = path_join(folder, name);
-        Status status = write_trace(file, i, path);
-        memory_free(path);
-        if (status) return status;
+        OWNED char *path = path_join(folder, name);
+        TRY(write_trace(file, i, path));
     }
     return OK;
 }

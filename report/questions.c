@@ -172,7 +172,7 @@ static double pass_total(const Figures *f, Pass pass) {
 static void other_kernels(const ProfilePath *path, Answer *a) {
     const Figures *f = &path->figures;
     double total = pass_total(f, PASS_FORWARD);
-    bool *taken = memory_array((size_t)f->kernel_count + 1, sizeof *taken);
+    OWNED bool *taken = memory_array((size_t)f->kernel_count + 1, sizeof *taken);
     int listed = 0;
     const KernelRow *k;
     for (; listed < LISTED && (k = longest(f, PASS_FORWARD, false, taken)); listed++) {
@@ -183,7 +183,6 @@ static void other_kernels(const ProfilePath *path, Answer *a) {
                     in_words(CELL_TIME, use->ns).text, 100 * ratio(use->ns, total), use->calls,
                     k->call ? k->call : "no operation");
     }
-    memory_free(taken);
     if (!listed)
         answer_line(a, "%s: none takes as much as %.0f%% of the forward pass", path->label,
                     100 * NON_TRIVIAL);

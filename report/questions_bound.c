@@ -96,7 +96,7 @@ void question_savings(const Profile *profile, Answer *a) {
         return;
     }
     const Figures *naive = &profile->paths[0].figures, *fused = &profile->paths[1].figures;
-    Pair *pairs = memory_array((size_t)naive->row_count + 1, sizeof *pairs);
+    OWNED Pair *pairs = memory_array((size_t)naive->row_count + 1, sizeof *pairs);
     int64_t count = 0;
     for (int64_t i = 0; i < naive->row_count; i++) {
         const OperationRow *n = &naive->rows[i], *f = figures_find(fused, n->call, n->operation, n->pass);
@@ -104,7 +104,6 @@ void question_savings(const Profile *profile, Answer *a) {
     }
     qsort(pairs, (size_t)count, sizeof *pairs, larger_saving);
     for (int64_t i = 0; i < count; i++) saving(profile, pairs[i], a);
-    memory_free(pairs);
     saving_of_others(naive, fused, a);
     savings_in_all(profile, a);
 }

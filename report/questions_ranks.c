@@ -19,7 +19,7 @@ typedef struct {
 /* How long the others waited for each rank: a collective begins when its last rank arrives. */
 static void weigh_waiting(const Trace *t, double steps, RankEvidence *e) {
     Collectives all = collectives_of(t);
-    double *caused = memory_array((size_t)all.ranks, sizeof *caused);
+    OWNED double *caused = memory_array((size_t)all.ranks, sizeof *caused);
     for (int64_t i = 0; i < all.count; i++)
         for (int rank = 0; rank < all.ranks && all.list[i].waits; rank++) {
             const Collected *c = &all.list[i];
@@ -29,7 +29,6 @@ static void weigh_waiting(const Trace *t, double steps, RankEvidence *e) {
     for (int rank = 0; rank < all.ranks; rank++)
         if (caused[rank] > caused[e->slowest]) e->slowest = rank;
     e->caused = caused[e->slowest];
-    memory_free(caused);
     collectives_free(&all);
 }
 

@@ -107,14 +107,12 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path,
 }
 
 Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
-    char suffix[SWEEP_SUFFIX_BYTES], name[128], *path = NULL;
+    char suffix[SWEEP_SUFFIX_BYTES], name[128];
     Bundle bundle;
     sweep_suffix(batch, seq, suffix);
     snprintf(name, sizeof name, "profiling_stats%s.json", suffix);
-    path = path_join(folder, name);
-    Status status = bundle_read(path, &bundle);
-    memory_free(path);
-    TRY(status);
+    OWNED char *path = path_join(folder, name);
+    TRY(bundle_read(path, &bundle));
     if (!table->rows)
         table_note(table, "%s, %s, on %s; records from: %s", bundle.run.model, bundle.run.dtype,
                    bundle.run.device, bundle.paths[0].source);

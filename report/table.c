@@ -87,7 +87,7 @@ static int earlier_text(const void *a, const void *b) {
 
 static void sort(Table *table, int column) {
     size_t width = (size_t)table->column_count;
-    SortKey *keys = memory_array((size_t)table->rows, sizeof *keys);
+    OWNED SortKey *keys = memory_array((size_t)table->rows, sizeof *keys);
     Cell *sorted = memory_array((size_t)table->rows * width, sizeof *sorted);
     for (int64_t i = 0; i < table->rows; i++)
         keys[i] = (SortKey){&table->cells[i * table->column_count + column], i};
@@ -96,7 +96,6 @@ static void sort(Table *table, int column) {
     for (int64_t i = 0; i < table->rows; i++)
         memcpy(sorted + (size_t)i * width, table->cells + (size_t)keys[i].row * width,
                width * sizeof *sorted);
-    memory_free(keys);
     memory_free(table->cells);
     table->cells = sorted;
     table->room = table->rows;

@@ -103,12 +103,11 @@ Table table_overview(const Trace *t) {
         {"kind", "Event type", CELL_TEXT}, {"side", "Where", CELL_TEXT},
         {"events", "Calls", CELL_COUNT},   {"sum_ns", "Sum", CELL_TIME},
         {"union_ns", "Union", CELL_TIME},  {"share", "of the steps", CELL_SHARE}};
-    Interval *intervals = memory_array((size_t)t->count + 1, sizeof *intervals);
+    OWNED Interval *intervals = memory_array((size_t)t->count + 1, sizeof *intervals);
     Table table = TABLE("overview", "Overview", columns);
     add_overview(t, PROFILE_STEP, intervals, trace_steps_ns(t), &table);
     for (int row = 0; row < EVENT_KINDS + TRACE_KIND_COUNT; row++)
         if (row != PROFILE_STEP) add_overview(t, row, intervals, trace_steps_ns(t), &table);
-    memory_free(intervals);
     table_note(&table, "Union: what overlaps counts once. Source: %s%s%s", source_name(t->run.source),
                *t->run.source_note ? "; " : "", t->run.source_note);
     return table;
@@ -258,7 +257,7 @@ Table table_perf(const Trace *t) {
     int64_t count = own ? r->step_count : r->traced_count;
     Table table = TABLE("perf", "Perf summary", columns);
     if (!count) return table;
-    double *room = memory_array(2 * (size_t)(count + r->traced_count), sizeof *room);
+    OWNED double *room = memory_array(2 * (size_t)(count + r->traced_count), sizeof *room);
     if (own) {
         double *shares = room + count;
         for (int64_t i = 0; i < count; i++) shares[i] = 100 * ratio(r->reader_ms[i], ms[i]);
@@ -286,7 +285,6 @@ Table table_perf(const Trace *t) {
     if (own && r->traced_count) {
         note_overhead(r, room, &table);
     }
-    memory_free(room);
     return table;
 }
 

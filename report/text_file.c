@@ -13,10 +13,9 @@ Status text_file_open(TextFile *t) {
 }
 
 Status text_file_save(TextFile *t, const char *folder, const char *name) {
-    char *path = path_join(folder, name);
+    OWNED char *path = path_join(folder, name);
     Status status = fclose(t->file) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for %s", name);
     if (!status) status = file_write(path, t->text, (int64_t)t->length);
-    memory_free(path);
     free(t->text); // allocated by the C library
     return status;
 }

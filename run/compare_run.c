@@ -359,16 +359,13 @@ static Comparison describe(const Trainer *t, const CompareOptions *o) {
 }
 
 static Status report(const Comparison *c, const TraceList traces[FORM_COUNT], const CompareOptions *o) {
-    char *path = NULL;
     const PathTimes *last = &c->paths[c->path_count - 1];
     if (o->file) compare_print(c, o->file);
     TRY(profiling_report_lists(o->profiling, traces, FORM_COUNT, last->differences, last->difference_count,
                                o->suffix, o->file));
     if (!*o->folder) return OK;
-    path = path_join(o->folder, "compare.json");
-    Status status = compare_write(c, path);
-    memory_free(path);
-    return status;
+    OWNED char *path = path_join(o->folder, "compare.json");
+    return compare_write(c, path);
 }
 
 Status compare_report(Trainer *t, const CompareOptions *o) {

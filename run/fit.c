@@ -49,11 +49,10 @@ static Status find_level(Trainer *t, MeasureRun measure, void *run, int64_t *lev
 /* The maximum of all ranks' levels. */
 static Status agree_on_level(Trainer *t, int64_t *level) {
     if (!t->comm) return OK;
-    int64_t *all = memory_array((size_t)t->comm->size, sizeof *all);
+    OWNED int64_t *all = memory_array((size_t)t->comm->size, sizeof *all);
     Status status = rendezvous_gather(t->comm->rendezvous, level, sizeof *level, all);
     for (int rank = 0; !status && rank < t->comm->size; rank++)
         if (all[rank] > *level) *level = all[rank];
-    memory_free(all);
     return status;
 }
 

@@ -279,7 +279,7 @@ static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
 
 Status infer_benchmark_write(const Benchmark *report, const Device *device, const char *dtype,
                              const char *model, const char *path) {
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     json_write_open(&w, '{');
     json_member_number(&w, "schema", 1);
     json_member_text(&w, "device", device->name);
@@ -292,9 +292,7 @@ Status infer_benchmark_write(const Benchmark *report, const Device *device, cons
     for (int i = 0; i < report->count; i++) write_profile(&w, &report->profiles[i]);
     json_write_close(&w, ']');
     json_write_close(&w, '}');
-    Status status = json_writer_save(&w, path);
-    json_writer_free(&w);
-    return status;
+    return json_writer_save(&w, path);
 }
 
 void infer_benchmark_free(Benchmark *report) {

@@ -342,10 +342,9 @@ static void find(const Ctx *ctx, const json_t *cache, char key[KEY_BYTES], Peaks
 }
 
 static void keep(json_t *cache, const char *key, const Peaks *peaks) {
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     fields_write(&w, peaks_fields, peaks);
     json_object_set_new(cache, key, json_loadb(w.text, w.length, 0, NULL));
-    json_writer_free(&w);
     cache_store(cache);
 }
 

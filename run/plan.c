@@ -103,12 +103,11 @@ static int larger_first(const void *a, const void *b) {
 
 static void print_largest(const Arena *arena, int largest, FILE *file) {
     size_t count = (size_t)arena->at_peak_count;
-    ArenaEntry *sorted = memory_array(count, sizeof *sorted);
+    OWNED ArenaEntry *sorted = memory_array(count, sizeof *sorted);
     memcpy(sorted, arena->at_peak, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, larger_first);
     for (size_t i = 0; i < count && i < (size_t)largest; i++)
         fprintf(file, "    %-34s %12.2f MiB\n", sorted[i].name, mebibytes(sorted[i].bytes));
-    memory_free(sorted);
 }
 
 void plan_print(const Ctx *ctx, int largest, FILE *file) {

@@ -20,18 +20,15 @@ enum { BYTES = 256, MILLION = 1000000 };
  * if `model` is not such a folder. */
 static Status find_snapshot(const char *model, char **folder) {
     enum { NAME_MOST = 256 };
-    char *path = path_join(model, "refs/main"), *name = NULL;
+    OWNED char *path = path_join(model, "refs/main"), *name = NULL;
     int64_t length;
     PathKind kind;
-    Status status = path_kind(path, &kind);
-    if (!status && kind == PATH_FILE) status = file_read(path, NAME_MOST, &name, &length);
-    memory_free(path);
-    if (status || !name) return status;
+    TRY(path_kind(path, &kind));
+    if (kind != PATH_FILE) return OK;
+    TRY(file_read(path, NAME_MOST, &name, &length));
     name[strcspn(name, "\r\n/")] = 0;
-    char *snapshots = path_join(model, "snapshots");
+    OWNED char *snapshots = path_join(model, "snapshots");
     *folder = path_join(snapshots, name);
-    memory_free(snapshots);
-    memory_free(name);
     return OK;
 }
 
@@ -54,10 +51,8 @@ static Status find_folder(const char *model, char **folder) {
     PathKind kind;
     TRY(path_kind(model, &kind));
     if (kind != PATH_FOLDER) return OK;
-    char *config = path_join(model, "config.json");
-    Status status = path_kind(config, &kind);
-    memory_free(config);
-    TRY(status);
+    OWNED char *config = path_join(model, "config.json");
+    TRY(path_kind(config, &kind));
     if (kind == PATH_ABSENT) TRY(checkpoint_latest(model, folder));
     if (kind == PATH_ABSENT && !*folder) TRY(find_snapshot(model, folder));
     if (*folder) return OK;

@@ -328,13 +328,10 @@ static Status check_later(const TrainOptions *o, const char *folder) {
 
 /* Whether the run continues in its own folder, or in a new one. */
 static Status check_own(const TrainOptions *o, const char *folder) {
-    char *parent = NULL;
     bool own = false;
     if (!*o->out) return OK;
-    parent = path_join(folder, "..");
-    Status status = path_same(parent, o->out, &own);
-    memory_free(parent);
-    TRY(status);
+    OWNED char *parent = path_join(folder, "..");
+    TRY(path_same(parent, o->out, &own));
     return own ? check_later(o, folder) : check_new(o->out);
 }
 
@@ -352,14 +349,13 @@ static Status newest(TrainOptions *options, const char *out, bool first, char **
 
 Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, char **folder) {
     const char *resume = options->resume;
-    char *path = NULL;
     PathKind kind;
     *folder = NULL;
     if (!*resume) return first ? check_new(options->out) : OK;
     if (strcmp(resume, "last") == 0) {
         TRY(newest(options, options->out, first, folder));
     } else {
-        char *latest = NULL;
+        OWNED char *latest = NULL;
         TRY(path_kind(resume, &kind));
         if (kind != PATH_FOLDER)
             return kind == PATH_ABSENT
@@ -370,13 +366,10 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, bool first, c
             TRY(newest(options, resume, first, folder));
         else
             *folder = memory_text(resume);
-        memory_free(latest);
         if (first) TRY(check_own(options, *folder));
     }
-    path = path_join(*folder, "../options.json");
-    Status status = go_on(path, options, set);
-    memory_free(path);
-    return status;
+    OWNED char *path = path_join(*folder, "../options.json");
+    return go_on(path, options, set);
 }
 
 Status train_options_settle(TrainOptions *o, const Config *config) {

@@ -89,7 +89,7 @@ static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
     static const char *const own[] = {"device",      "threads",     "workers",    "reader-delay",
                                       "log",         "tensorboard", "hash-trace", "config",
                                       "profile-out", "quiet",       "log-rank"};
-    char *text = options_json(set, false);
+    OWNED char *text = options_json(set, false);
     json_t *values = json_loads(text, 0, NULL);
     int used = snprintf(facts, FACTS_BYTES, "version=%s\n", FUSEBOX_VERSION);
     for (int i = 0; i < set->count && used < FACTS_BYTES; i++) {
@@ -103,7 +103,6 @@ static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
         free(value);
     }
     json_decref(values);
-    memory_free(text);
     return used < FACTS_BYTES ? OK : fail(ERROR_USAGE, "the options of a run of several ranks are too long");
 }
 

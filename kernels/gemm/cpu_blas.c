@@ -83,15 +83,13 @@ static Status block(Ctx *ctx, const Gemm *g, int64_t matrix, int64_t row, int64_
 
 static Status converted(Ctx *ctx, const Gemm *g) {
     int64_t m = least(g->m, ROWS), n = least(g->n, COLUMNS), k = least(g->k, DEPTH);
-    float *memory = memory_allocate((size_t)(m * k + k * n + m * n) * sizeof *memory);
+    OWNED float *memory = memory_allocate((size_t)(m * k + k * n + m * n) * sizeof *memory);
     const Blocks blocks = {memory, memory + m * k, memory + m * k + k * n};
-    Status status = OK;
     for (int64_t matrix = 0; matrix < (g->batch ? g->batch : 1); matrix++)
         for (int64_t row = 0; row < g->m; row += ROWS)
-            for (int64_t column = 0; column < g->n && !status; column += COLUMNS)
-                status = block(ctx, g, matrix, row, column, &blocks);
-    memory_free(memory);
-    return status;
+            for (int64_t column = 0; column < g->n; column += COLUMNS)
+                TRY(block(ctx, g, matrix, row, column, &blocks));
+    return OK;
 }
 
 /* ---- fp32 and fp64 ---- */

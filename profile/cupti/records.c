@@ -153,7 +153,7 @@ static void join(Opened *c) {
     uint32_t first, last;
     if (!c->count) return;
     first_and_last(c, &first, &last);
-    Joint *joints = memory_array((size_t)(last - first) + 1, sizeof *joints);
+    OWNED Joint *joints = memory_array((size_t)(last - first) + 1, sizeof *joints);
     for (int64_t i = 0; i <= last - first; i++) joints[i].mark = -1;
     for (int64_t i = 0; i < c->marked_count; i++) {
         const Marked *m = &c->marked[i];
@@ -174,7 +174,6 @@ static void join(Opened *c) {
         c->activities[kept++] = a;
     }
     c->count = kept;
-    memory_free(joints);
 }
 
 /* ---- one at a time ---- */
@@ -193,7 +192,7 @@ static int by_stream_and_begin(const void *a, const void *b) {
  * mostly waits for it. Its time is counted from the end of the previous kernel, or the wait would count
  * twice. */
 static void serialize(Opened *c) {
-    Turn *turns = memory_array((size_t)c->count + 1, sizeof *turns);
+    OWNED Turn *turns = memory_array((size_t)c->count + 1, sizeof *turns);
     int64_t count = 0;
     for (int64_t i = 0; i < c->count; i++) {
         const Activity *a = &c->activities[i];
@@ -207,7 +206,6 @@ static void serialize(Opened *c) {
         a->begin = ahead->end;
         if (a->end < a->begin) a->end = a->begin; // the kernel did not wait, and ended earlier
     }
-    memory_free(turns);
 }
 
 void cupti_read(Opened *c, const Buffer *buffers, int count) {

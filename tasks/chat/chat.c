@@ -165,10 +165,9 @@ Status chat_encode(const Chat *chat, const ChatMessage *messages, int64_t count,
     Status status = chat_template_render(&chat->template, messages, count, ask, &output);
     if (!status && !content) status = encode(chat, output.text, output.length, ids);
     if (!status && content) {
-        ChatMessage *copy = memory_array((size_t)count, sizeof *copy);
+        OWNED ChatMessage *copy = memory_array((size_t)count, sizeof *copy);
         memcpy(copy, messages, (size_t)count * sizeof *copy);
         status = find_content(chat, copy, count, &output, &start);
-        memory_free(copy);
         if (!status) status = encode_content(chat, &output, 0, start, ids, content);
     }
     jinja_output_free(&output);

@@ -81,7 +81,7 @@ static void put_padding(const ConversationSource *source, int64_t width, Row *ro
 static Status make_conversations(void *context, int64_t position, void *memory, Batch *batch) {
     ConversationBatches *c = context;
     const LoaderOptions *o = &c->options;
-    int64_t *chosen = memory_array((size_t)buckets_most(c->buckets), sizeof *chosen);
+    OWNED int64_t *chosen = memory_array((size_t)buckets_most(c->buckets), sizeof *chosen);
     int64_t count = buckets_choose(c->buckets, position / o->batch, chosen);
     int64_t T = row_width(&c->sizes, chosen, count, o->seq), R = o->batch * o->seq / T;
     int32_t *inputs = memory, *targets = inputs + R * T, *starts = targets + R * T, *lengths = starts + R * T;
@@ -98,7 +98,6 @@ static Status make_conversations(void *context, int64_t position, void *memory, 
         if (members > 1)
             batch->starts = starts; // in an unpacked row all earlier tokens are of the same conversation
     }
-    memory_free(chosen);
     return OK;
 }
 
@@ -116,11 +115,10 @@ static int64_t row_answers(const ConversationSource *source, int64_t row) {
 static Status count_conversations(void *context, int64_t position, int64_t *targets) {
     ConversationBatches *c = context;
     const LoaderOptions *o = &c->options;
-    int64_t *chosen = memory_array((size_t)buckets_most(c->buckets), sizeof *chosen);
+    OWNED int64_t *chosen = memory_array((size_t)buckets_most(c->buckets), sizeof *chosen);
     int64_t count = buckets_choose(c->buckets, position / o->batch, chosen);
     *targets = 0;
     for (int64_t row = 0; row < count; row++) *targets += row_answers(c->sizes.source, chosen[row]);
-    memory_free(chosen);
     return OK;
 }
 
@@ -176,12 +174,11 @@ Status conversations_padded(const ConversationSource *source, int64_t batch, int
     Buckets *buckets = NULL;
     *tokens = 0;
     TRY(open_buckets(&options, &sizes, &buckets));
-    int64_t *chosen = memory_array((size_t)buckets_most(buckets), sizeof *chosen);
+    OWNED int64_t *chosen = memory_array((size_t)buckets_most(buckets), sizeof *chosen);
     for (int64_t number = 0; number < buckets_batches(buckets); number++) {
         int64_t count = buckets_choose(buckets, number, chosen), T = row_width(&sizes, chosen, count, seq);
         *tokens += batch * seq / T * T;
     }
     buckets_close(buckets);
-    memory_free(chosen);
     return OK;
 }

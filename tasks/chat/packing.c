@@ -52,10 +52,11 @@ static int64_t assign(const int64_t *lengths, int64_t count, int64_t room, int64
 
 Packing pack_rows(const int64_t *lengths, int64_t count, int64_t room) {
     Packing p = {.items = memory_array((size_t)count, sizeof *p.items)};
-    int64_t *row_of = memory_array((size_t)count, sizeof *row_of);
+    OWNED int64_t *row_of = memory_array((size_t)count, sizeof *row_of);
     int64_t opened = assign(lengths, count, room, row_of);
-    int64_t *number = memory_array((size_t)opened, sizeof *number); // number of a row, by its first item
-    int64_t *filled = memory_array((size_t)opened, sizeof *filled);
+    /* The number of a row, by its first item. */
+    OWNED int64_t *number = memory_array((size_t)opened, sizeof *number);
+    OWNED int64_t *filled = memory_array((size_t)opened, sizeof *filled);
     p.starts = memory_array((size_t)opened + 1, sizeof *p.starts);
     memset(p.starts, 0, ((size_t)opened + 1) * sizeof *p.starts);
     memset(number, -1, (size_t)opened * sizeof *number);
@@ -69,9 +70,6 @@ Packing pack_rows(const int64_t *lengths, int64_t count, int64_t room) {
         filled[row] = p.starts[row];
     }
     for (int64_t i = 0; i < count; i++) p.items[filled[number[row_of[i]]]++] = i;
-    memory_free(number);
-    memory_free(filled);
-    memory_free(row_of);
     return p;
 }
 

@@ -71,12 +71,11 @@ static Status print_token(const Tokenizer *t, int32_t id) {
 static void print_candidate(const Tokenizer *t, int32_t id) {
     int64_t length;
     const uint8_t *bytes = tokenizer_decode(t, id, &length);
-    char *tame = memory_text_slice((const char *)bytes, (size_t)length);
+    OWNED char *tame = memory_text_slice((const char *)bytes, (size_t)length);
     utf8_tame(tame, length, false);
     fputc(' ', stderr);
     for (int64_t i = 0; i < length; i++)
         fprintf(stderr, (uint8_t)tame[i] == bytes[i] ? "%c" : "\\%03o", bytes[i]);
-    memory_free(tame);
 }
 
 /* The likeliest tokens of a gap, lower id first among equals, with their probabilities. */

@@ -10,13 +10,11 @@ enum { FILE_LIMIT = 1 << 20 };
 
 /* *root is NULL if there is no such file. */
 static Status read_file(const char *folder, const char *name, json_t **root) {
-    char *path = path_join(folder, name);
+    OWNED char *path = path_join(folder, name);
     PathKind kind;
     *root = NULL;
-    Status status = path_kind(path, &kind);
-    if (!status && kind == PATH_FILE) status = json_read(path, FILE_LIMIT, root);
-    memory_free(path);
-    return status;
+    TRY(path_kind(path, &kind));
+    return kind == PATH_FILE ? json_read(path, FILE_LIMIT, root) : OK;
 }
 
 static bool flag(const json_t *root, const char *key) {

@@ -196,7 +196,7 @@ static void finish_open(Beams *b, int64_t sentence) {
 
 Status beams_advance(Beams *b, const float *logits, int64_t stride, int32_t *tokens, int32_t *parents) {
     int64_t width = b->options.width, bad = 0;
-    double *log_p = memory_array((size_t)b->rows, sizeof *log_p);
+    OWNED double *log_p = memory_array((size_t)b->rows, sizeof *log_p);
 #pragma omp parallel for schedule(dynamic) reduction(+ : bad)
     for (int64_t row = 0; row < b->rows; row++)
         if (b->log_p[row] > -INFINITY) bad += !continue_row(b, row, logits + row * stride);
@@ -210,7 +210,6 @@ Status beams_advance(Beams *b, const float *logits, int64_t stride, int32_t *tok
     }
     for (int64_t s = 0; !bad && b->length > b->options.most && s < b->options.sentences; s++)
         if (!b->done[s]) finish_open(b, s);
-    memory_free(log_p);
     if (!bad) return OK;
     return fail(ERROR_NONFINITE, "the logits of token %lld are not finite in %lld of %lld hypotheses",
                 (long long)b->length, (long long)bad, (long long)(b->options.sentences * width));

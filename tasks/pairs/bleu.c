@@ -159,7 +159,8 @@ static int64_t matches(const int32_t *words, int64_t count, const int32_t *refer
 
 static void count_ngrams(Bleu *bleu, const Word *words, int64_t count, const Word *reference,
                          int64_t reference_count) {
-    int32_t *numbers = memory_array((size_t)(count + reference_count) + 1, sizeof *numbers + sizeof(bool));
+    OWNED int32_t *numbers =
+        memory_array((size_t)(count + reference_count) + 1, sizeof *numbers + sizeof(bool));
     int32_t *others = numbers + count;
     bool *used = (bool *)(others + reference_count);
     number_words(words, count, NULL, NULL, 0, numbers);
@@ -170,7 +171,6 @@ static void count_ngrams(Bleu *bleu, const Word *words, int64_t count, const Wor
     }
     bleu->words += count;
     bleu->reference_words += reference_count;
-    memory_free(numbers);
 }
 
 void bleu_add(Bleu *bleu, const char *translation, int64_t length, const char *reference,

@@ -47,7 +47,7 @@ static Status make_pairs(void *context, int64_t position, void *memory, Batch *b
     PairBatches *p = context;
     const LoaderOptions *o = &p->options;
     PairTokens special = pairs_special(p->pairs);
-    int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
+    OWNED int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
     int64_t count = buckets_choose(p->buckets, position / o->batch, chosen);
     int64_t S = row_width(p, 0, chosen, count), T = row_width(p, 1, chosen, count), length;
     int32_t *inputs = memory, *targets = inputs + o->batch * T, *source = targets + o->batch * T;
@@ -75,21 +75,19 @@ static Status make_pairs(void *context, int64_t position, void *memory, Batch *b
         fill(in, lengths[row], T, special.pad);
         fill(out, lengths[row], T, -1);
     }
-    memory_free(chosen);
     return OK;
 }
 
 static Status count_pairs(void *context, int64_t position, int64_t *targets) {
     PairBatches *p = context;
     const LoaderOptions *o = &p->options;
-    int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
+    OWNED int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
     int64_t count = buckets_choose(p->buckets, position / o->batch, chosen), length;
     *targets = 0;
     for (int64_t row = 0; row < count; row++) {
         pairs_sentence(p->pairs, 1, chosen[row], &length);
         *targets += length + 1;
     }
-    memory_free(chosen);
     return OK;
 }
 
@@ -139,7 +137,7 @@ Status pairs_padding(const PairSource *pairs, int64_t batch, uint64_t seed, Pair
     const LoaderOptions options = {.batch = batch, .seq = pairs_seq(pairs), .shuffle = true, .seed = seed};
     PairBatches *p = NULL;
     *padding = (PairPadding){0};
-    int64_t *chosen = memory_array((size_t)batch, sizeof *chosen);
+    OWNED int64_t *chosen = memory_array((size_t)batch, sizeof *chosen);
     Status status = new_batches(&options, pairs, &p);
     for (int64_t number = 0; !status && number < buckets_batches(p->buckets); number++) {
         int64_t count = buckets_choose(p->buckets, number, chosen), length;
@@ -152,6 +150,5 @@ Status pairs_padding(const PairSource *pairs, int64_t batch, uint64_t seed, Pair
         }
     }
     if (p) release_pairs(p);
-    memory_free(chosen);
     return status;
 }

@@ -141,14 +141,13 @@ static void report_picture(Job *job, int64_t row) {
     PicturePasses *p = &job->passes;
     RankedClass first[LIKELIEST];
     int64_t classes = job->session->config.vocab, count = classes < LIKELIEST ? classes : LIKELIEST;
-    char *name = images_name(p->source, p->first + row);
+    OWNED char *name = images_name(p->source, p->first + row);
     if (p->batch.targets[row] >= 0) {
         ranking_first(p->rows + row * p->columns, classes, first, count);
         write_classes(job, name, first, count);
         utf8_tame(name, (int64_t)strlen(name), false);
         print_classes(job->session, name, first, count);
     }
-    memory_free(name);
 }
 
 static void report_broken(PicturePasses *p) {

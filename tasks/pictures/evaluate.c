@@ -107,7 +107,7 @@ static void print_mistakes(Job *job) {
 }
 
 static Status write_json(const Job *job, double loss, int64_t broken) {
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     char text[LABEL_TEXT];
     json_write_open(&w, '{');
     json_member_text(&w, "data", job->data);
@@ -129,9 +129,7 @@ static Status write_json(const Job *job, double loss, int64_t broken) {
     }
     json_write_close(&w, ']');
     json_write_close(&w, '}');
-    Status status = json_writer_save(&w, job->options->json);
-    json_writer_free(&w);
-    return status;
+    return json_writer_save(&w, job->options->json);
 }
 
 static Status report(Job *job) {

@@ -180,8 +180,8 @@ static Status add_records(const char *path, int64_t heads, int64_t *pixel_room, 
 /* Class names from the file in the pictures' folder, one per line; numbers if there is none. */
 static Status name_classes(const char *path, const char *file, int64_t classes, ImageSource *s) {
     int64_t before = path_name(path) - path;
-    char *folder = memory_text_slice(before ? path : ".", (size_t)(before ? before : 1));
-    char *names = path_join(folder, file);
+    OWNED char *folder = memory_text_slice(before ? path : ".", (size_t)(before ? before : 1));
+    OWNED char *names = path_join(folder, file);
     char *text = NULL;
     int64_t length;
     PathKind kind;
@@ -194,8 +194,6 @@ static Status name_classes(const char *path, const char *file, int64_t classes, 
     }
     number_classes(s, classes);
     memory_free(text);
-    memory_free(names);
-    memory_free(folder);
     return status;
 }
 

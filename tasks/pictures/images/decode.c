@@ -86,11 +86,9 @@ Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int6
 }
 
 Status image_read_file(const char *path, int64_t channels, Image *image) {
-    char *bytes;
+    OWNED char *bytes = NULL;
     int64_t length;
     *image = (Image){0};
     TRY(file_read(path, IMAGE_FILE_LIMIT, &bytes, &length));
-    Status status = image_decode((const uint8_t *)bytes, length, path, channels, image);
-    memory_free(bytes);
-    return status;
+    return image_decode((const uint8_t *)bytes, length, path, channels, image);
 }

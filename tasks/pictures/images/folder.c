@@ -146,7 +146,7 @@ static char *kept_name(const char *cache, const char *root) {
 
 /* The cached list, or a new one, which is then cached. */
 static Status find_list(const char *root, const char *cache, List *list) {
-    char *kept = cache ? kept_name(cache, root) : NULL;
+    OWNED char *kept = cache ? kept_name(cache, root) : NULL;
     PathKind kind = PATH_ABSENT;
     Status status = kept ? path_kind(kept, &kind) : OK;
     if (!status && kind == PATH_FILE) status = file_read(kept, LIST_LIMIT, &list->text, &list->length);
@@ -160,7 +160,6 @@ static Status find_list(const char *root, const char *cache, List *list) {
         if (!status && cache) status = directory_make(cache);
         if (!status && cache) status = file_write(kept, list->text, list->length);
     }
-    memory_free(kept);
     return status;
 }
 

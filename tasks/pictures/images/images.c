@@ -142,10 +142,8 @@ int64_t images_channels(const ImageSource *s) {
 char *images_name(const ImageSource *s, int64_t index) {
     if (!s->pixels && !s->files.root) return memory_text(s->files.files[index].name);
     if (!s->pixels) {
-        char *folder = path_join(s->files.root, s->files.files[index].folder);
-        char *path = path_join(folder, s->files.files[index].name);
-        memory_free(folder);
-        return path;
+        OWNED char *folder = path_join(s->files.root, s->files.files[index].folder);
+        return path_join(folder, s->files.files[index].name);
     }
     size_t room = strlen(s->path) + 40;
     char *name = memory_allocate(room);
@@ -162,10 +160,8 @@ static void convert(const uint8_t *from, int64_t count, int64_t channels, uint8_
 
 Status images_read(const ImageSource *s, int64_t index, int64_t channels, Image *image) {
     if (!s->pixels) {
-        char *path = images_name(s, index);
-        Status status = image_read_file(path, channels, image);
-        memory_free(path);
-        return status;
+        OWNED char *path = images_name(s, index);
+        return image_read_file(path, channels, image);
     }
     int64_t count = s->height * s->width;
     const uint8_t *pixels = s->pixels + index * count * s->channels;

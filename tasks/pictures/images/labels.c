@@ -71,10 +71,9 @@ static Status read_file(const char *path, Labels *labels) {
 }
 
 Status labels_read(const char *folder, Labels *labels) {
-    char *path = path_join(folder, "config.json");
+    OWNED char *path = path_join(folder, "config.json");
     *labels = (Labels){0};
     Status status = read_file(path, labels);
-    memory_free(path);
     if (status) labels_free(labels);
     return status;
 }

@@ -190,7 +190,7 @@ static void write_size(JsonWriter *w, const char *key, int64_t height, int64_t w
 
 Status processor_write(const char *folder, const ImageProcessor *p) {
     bool cropped = p->height != p->scaled_height || p->width != p->scaled_width;
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     json_write_open(&w, '{');
     json_write_line(&w, 2, false);
     json_member_text(&w, "image_processor_type", cropped ? "DeiTImageProcessor" : "ViTImageProcessor");
@@ -208,9 +208,6 @@ Status processor_write(const char *folder, const ImageProcessor *p) {
     write_channels(&w, "image_std", p->deviation, p->channels);
     json_write_line(&w, 0, false);
     json_write_close(&w, '}');
-    char *path = path_join(folder, file_name);
-    Status status = json_writer_save(&w, path);
-    memory_free(path);
-    json_writer_free(&w);
-    return status;
+    OWNED char *path = path_join(folder, file_name);
+    return json_writer_save(&w, path);
 }

@@ -90,19 +90,16 @@ static void resample(const Image *image, const Cut *cut, Resample filter, int64_
                      uint8_t *out) {
     int64_t channels = image->channels, stride = image->width * channels;
     const uint8_t *corner = image->pixels + cut->top * stride + cut->left * channels;
-    Taps *rows = make_taps(filter, cut->height, cut->scaled_height, cut->first_row, height);
-    Taps *columns = make_taps(filter, cut->width, cut->scaled_width, cut->first_column, width);
+    OWNED Taps *rows = make_taps(filter, cut->height, cut->scaled_height, cut->first_row, height);
+    OWNED Taps *columns = make_taps(filter, cut->width, cut->scaled_width, cut->first_column, width);
     /* The columns of the picture that are used: a narrow cut does not need all of them. */
     int64_t first = columns[0].first, end = columns[width - 1].first + columns[width - 1].count;
-    float *mixed = memory_array((size_t)(cut->width * channels), sizeof *mixed);
+    OWNED float *mixed = memory_array((size_t)(cut->width * channels), sizeof *mixed);
     for (int64_t y = 0; y < height; y++) {
         mix_rows(corner + first * channels, stride, &rows[y], (end - first) * channels,
                  mixed + first * channels);
         shrink_row(mixed, columns, width, channels, cut->mirrored, out + y * width * channels);
     }
-    memory_free(mixed);
-    memory_free(columns);
-    memory_free(rows);
 }
 
 /* If a filter overshoots, the order of the axes matters, because Pillow rounds to bytes between the two:
