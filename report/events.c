@@ -69,13 +69,17 @@ static Status check_events(const json_t *item, const char *where) {
     return check_numbers(item, EVENT_NUMBERS, where);
 }
 
-/* Events that are left out get no number, so later events move up. */
+/* (r->trace->count) events that are left out, -1, get no number, so later events move up. */
+static int64_t *places_of(const RankEvents *r) {
+    int64_t *place = memory_array((size_t)r->trace->count + 1, sizeof *place), written = 0;
+    for (int64_t i = 0; i < r->trace->count; i++) place[i] = r->numbers[i] < 0 ? -1 : written++;
+    return place;
+}
+
 static void write_events(JsonWriter *w, const void *object) {
     const RankEvents *r = object;
     const Trace *t = r->trace;
-    int64_t written = 0;
-    OWNED int64_t *place = memory_array((size_t)t->count + 1, sizeof *place);
-    for (int64_t i = 0; i < t->count; i++) place[i] = r->numbers[i] < 0 ? -1 : written++;
+    OWNED int64_t *place = places_of(r);
     json_write_open(w, '[');
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
@@ -153,9 +157,7 @@ static Status check_memory(const json_t *item, const char *where) {
 static void write_memory(JsonWriter *w, const void *object) {
     const RankEvents *r = object;
     const Trace *t = r->trace;
-    int64_t written = 0;
-    OWNED int64_t *place = memory_array((size_t)t->count + 1, sizeof *place);
-    for (int64_t i = 0; i < t->count; i++) place[i] = r->numbers[i] < 0 ? -1 : written++;
+    OWNED int64_t *place = places_of(r);
     json_write_open(w, '[');
     for (int64_t i = 0; i < t->memory_count; i++) {
         const TraceMemory *m = &t->memory[i];

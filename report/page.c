@@ -82,8 +82,5 @@ static Status append_page(FileWriter *writer, const char *bundle, int64_t length
 Status page_write(const char *bundle, int64_t length, const char *path) {
     FileWriter *writer;
     TRY(file_writer_open(path, &writer));
-    Status status = append_page(writer, bundle, length);
-    if (!status) return file_writer_close(writer);
-    file_writer_abandon(writer);
-    return status;
+    return file_writer_finish(writer, append_page(writer, bundle, length));
 }
