@@ -94,16 +94,14 @@ static bool is_temporary(const char *path) {
 }
 
 Status directory_clean(const char *folder) {
-    PathList list;
+    CLOSED_BY(path_list_free) PathList list = {0};
     PathKind kind;
     TRY(path_kind(folder, &kind));
     if (kind != PATH_FOLDER) return OK;
     TRY(directory_list(folder, &list));
-    Status status = OK;
-    for (int64_t i = 0; i < list.count && !status; i++)
-        if (is_temporary(list.paths[i])) status = directory_remove(list.paths[i]);
-    path_list_free(&list);
-    return status;
+    for (int64_t i = 0; i < list.count; i++)
+        if (is_temporary(list.paths[i])) TRY(directory_remove(list.paths[i]));
+    return OK;
 }
 
 char *path_in_cache(const char *name, bool make) {

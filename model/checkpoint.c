@@ -234,17 +234,15 @@ static Status try_folder(const char *folder, bool *found, PathList *passed) {
 }
 
 Status checkpoint_latest_intact(const char *out, char **folder, PathList *passed) {
-    PathList list;
+    CLOSED_BY(path_list_free) PathList list = {0};
     *folder = NULL;
     TRY(list_later_first(out, &list));
-    Status status = OK;
-    for (int64_t i = 0; !status && !*folder && i < list.count && checkpoint_step(list.paths[i]) >= 0; i++) {
+    for (int64_t i = 0; !*folder && i < list.count && checkpoint_step(list.paths[i]) >= 0; i++) {
         bool found = false;
-        status = try_folder(list.paths[i], &found, passed);
+        TRY(try_folder(list.paths[i], &found, passed));
         if (found) *folder = memory_text(list.paths[i]);
     }
-    path_list_free(&list);
-    return status;
+    return OK;
 }
 
 /* Whether a path is a leftover of an interrupted directory_publish. An old folder counts only if the new
@@ -280,20 +278,16 @@ static Status prune(const PathList *list, int64_t first, int64_t last, int64_t k
 }
 
 Status checkpoint_prune(const char *out, int64_t first, int64_t last, int64_t keep) {
-    PathList list;
+    CLOSED_BY(path_list_free) PathList list = {0};
     TRY(list_later_first(out, &list));
-    Status status = remove_leftovers(out, &list);
-    if (!status && keep > 0) status = prune(&list, first, last, keep);
-    path_list_free(&list);
-    return status;
+    TRY(remove_leftovers(out, &list));
+    return keep > 0 ? prune(&list, first, last, keep) : OK;
 }
 
 Status checkpoint_remove_after(const char *out, int64_t step) {
-    PathList list;
-    Status status = OK;
+    CLOSED_BY(path_list_free) PathList list = {0};
     TRY(list_later_first(out, &list));
-    for (int64_t i = 0; !status && i < list.count && checkpoint_step(list.paths[i]) > step; i++)
-        status = directory_discard(list.paths[i]);
-    path_list_free(&list);
-    return status;
+    for (int64_t i = 0; i < list.count && checkpoint_step(list.paths[i]) > step; i++)
+        TRY(directory_discard(list.paths[i]));
+    return OK;
 }

@@ -108,7 +108,7 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path,
 
 Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
     char suffix[SWEEP_SUFFIX_BYTES], name[128];
-    Bundle bundle;
+    CLOSED_BY(bundle_free) Bundle bundle = {0};
     sweep_suffix(batch, seq, suffix);
     snprintf(name, sizeof name, "profiling_stats%s.json", suffix);
     OWNED char *path = path_join(folder, name);
@@ -120,7 +120,6 @@ Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
         table_note(table, "Tokens/s counts %s%s", trace_unit(&bundle.run),
                    seq != bundle.run.seq ? ", and Seq is a picture's side" : "");
     for (int64_t i = 0; i < bundle.paths_count; i++) add_path(table, &bundle, &bundle.paths[i], seq);
-    bundle_free(&bundle);
     return OK;
 }
 

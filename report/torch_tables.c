@@ -9,23 +9,19 @@
 
 /* Copies the table by way of its JSON, so that it owns its memory as a table from a file does. */
 static Status as_read(const Table *table, Table *read) {
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     json_t *root;
     *read = (Table){0};
     fields_write(&w, table_fields, table);
-    Status status = json_parse(w.text, (int64_t)w.length, table->key, &root);
-    json_writer_free(&w);
-    if (status) return status;
+    TRY(json_parse(w.text, (int64_t)w.length, table->key, &root));
     fields_read(root, table_fields, read);
     json_decref(root);
     return OK;
 }
 
 static Status make(const Trace *t, bool by_shape, bool full, Table *read) {
-    Table table = torch_table(t, by_shape, full);
-    Status status = as_read(&table, read);
-    table_free(&table);
-    return status;
+    CLOSED_BY(table_free) Table table = torch_table(t, by_shape, full);
+    return as_read(&table, read);
 }
 
 /* Replaces "operations" by the first table and inserts the second after it. */
@@ -61,9 +57,7 @@ bool torch_tables_have_column(const char *key) {
     Trace *trace = trace_open();
     trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1});
     trace->run.source = SOURCE_CUPTI; // a source with all columns
-    Table table = torch_table(trace, true, false);
-    const bool found = table_column(&table, key) >= 0;
-    table_free(&table);
+    CLOSED_BY(table_free) Table table = torch_table(trace, true, false);
     trace_close(trace);
-    return found;
+    return table_column(&table, key) >= 0;
 }

@@ -34,14 +34,13 @@ static Status find_snapshot(const char *model, char **folder) {
 
 /* The top of such a cache is not a model: the error names one that it contains. */
 static Status refuse_cache(const char *folder) {
-    PathList list = {0};
-    Status status = directory_list(folder, &list);
-    for (int64_t i = 0; !status && i < list.count; i++)
+    CLOSED_BY(path_list_free) PathList list = {0};
+    TRY(directory_list(folder, &list));
+    for (int64_t i = 0; i < list.count; i++)
         if (strncmp(path_name(list.paths[i]), "models--", 8) == 0)
-            status = fail(ERROR_FILE, "%s is a cache of models; name one of them: --model=%s", folder,
-                          list.paths[i]);
-    path_list_free(&list);
-    return status;
+            return fail(ERROR_FILE, "%s is a cache of models; name one of them: --model=%s", folder,
+                        list.paths[i]);
+    return OK;
 }
 
 /* The model's folder: `model` itself, or the latest checkpoint or the snapshot in it; NULL if `model` is not

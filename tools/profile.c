@@ -179,16 +179,11 @@ static Status diff(int argc, char **argv, int *code) {
 static Status check(int argc, char **argv) {
     if (argc == 0) return fail(ERROR_USAGE, "check needs a file: check FILE.json");
     for (int i = 0; i < argc; i++) {
-        Bundle bundle;
+        CLOSED_BY(bundle_free) Bundle bundle = {0};
         TRY(bundle_read(argv[i], &bundle));
-        Status status = fail_at(bundle_check(&bundle), "%s", argv[i]);
-        if (status) {
-            bundle_free(&bundle);
-            return status;
-        }
+        TRY(fail_at(bundle_check(&bundle), "%s", argv[i]));
         printf("%s: %s, %s, on %s; %d path%s\n", argv[i], bundle.run.model, bundle.run.dtype,
                bundle.run.device, (int)bundle.paths_count, bundle.paths_count == 1 ? "" : "s");
-        bundle_free(&bundle);
     }
     return OK;
 }
@@ -196,14 +191,11 @@ static Status check(int argc, char **argv) {
 static Status page(int argc, char **argv) {
     if (argc != 2)
         return fail(ERROR_USAGE, "page needs a bundle and a file to write: page FILE.json PAGE.html");
-    char *text;
+    OWNED char *text = NULL;
     int64_t length;
-    Bundle bundle;
-    Status status = bundle_read_text(argv[0], &text, &length, &bundle);
-    if (!status) status = page_write(text, length, argv[1]);
-    bundle_free(&bundle);
-    memory_free(text);
-    return status;
+    CLOSED_BY(bundle_free) Bundle bundle = {0};
+    TRY(bundle_read_text(argv[0], &text, &length, &bundle));
+    return page_write(text, length, argv[1]);
 }
 
 /* The path with this label; -1: none. */
@@ -216,17 +208,15 @@ static int64_t find_path(const Bundle *b, const char *label) {
 static Status trace(int argc, char **argv) {
     if (argc != 2 && argc != 3)
         return fail(ERROR_USAGE, "trace needs a bundle and a file to write: trace FILE.json TRACE.json");
-    Bundle bundle;
-    BundleTrace made = {0};
+    CLOSED_BY(bundle_free) Bundle bundle = {0};
+    CLOSED_BY(bundle_trace_free) BundleTrace made = {0};
     TRY(bundle_read(argv[0], &bundle));
     const int64_t path = argc == 3 ? find_path(&bundle, argv[2]) : 0;
-    Status status = path < 0 ? fail(ERROR_USAGE, "%s has no path '%s'; its first is '%s'", argv[0], argv[2],
-                                    bundle.paths[0].label)
-                             : bundle_trace(&bundle, path, &made);
-    if (!status) status = chrome_write(&made.trace, argv[1]);
-    bundle_trace_free(&made);
-    bundle_free(&bundle);
-    return status;
+    if (path < 0)
+        return fail(ERROR_USAGE, "%s has no path '%s'; its first is '%s'", argv[0], argv[2],
+                    bundle.paths[0].label);
+    TRY(bundle_trace(&bundle, path, &made));
+    return chrome_write(&made.trace, argv[1]);
 }
 
 /* Prints a bundle in one of its forms. */
@@ -234,21 +224,16 @@ static Status print(const char *verb, int argc, char **argv) {
     const TableView all = {.width = report_width(stdout), .split = true};
     const bool tables = strcmp(verb, "tables") == 0,
                torch = tables && argc == 2 && strcmp(argv[1], "--torch-compat") == 0;
-    Bundle bundle;
+    CLOSED_BY(bundle_free) Bundle bundle = {0};
     if (argc != 1 + torch) return fail(ERROR_USAGE, "%s needs a bundle: %s FILE.json", verb, verb);
     TRY(bundle_read(argv[0], &bundle));
-    Status status = torch ? fail_at(torch_tables(&bundle, false), "%s", argv[0]) : OK;
-    if (status) {
-        bundle_free(&bundle);
-        return status;
-    }
+    if (torch) TRY(fail_at(torch_tables(&bundle, false), "%s", argv[0]));
     if (tables) bundle_print_tables(&bundle, &all, stdout);
     if (strcmp(verb, "questions") == 0) bundle_print_questions(&bundle, stdout);
     if (strcmp(verb, "report") == 0)
         markdown_report_print(&bundle, stdout);
     else
         bundle_print_audit(&bundle, stdout);
-    bundle_free(&bundle);
     return OK;
 }
 

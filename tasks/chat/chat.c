@@ -71,17 +71,14 @@ static Status take_end(Chat *chat, const char *text, int64_t length) {
 static Status find_end(Chat *chat) {
     ChatMessage messages[3] = {[2] = message_of(ROLE_USER, "b")};
     char sentinel[SENTINEL_SIZE];
-    JinjaOutput output = {0};
+    CLOSED_BY(jinja_output_free) JinjaOutput output = {0};
     int64_t behind = -1;
     Status status = render_answer(chat, messages, 2, sentinel, &output, &behind);
     if (status) {
         status_free(status);
-        status = render_answer(chat, messages, 3, sentinel, &output, &behind);
+        TRY(render_answer(chat, messages, 3, sentinel, &output, &behind));
     }
-    if (!status && behind >= 0) status = take_end(chat, output.text + behind, output.length - behind);
-    if (!status && behind < 0) status = take_end(chat, "", 0);
-    jinja_output_free(&output);
-    return status;
+    return behind < 0 ? take_end(chat, "", 0) : take_end(chat, output.text + behind, output.length - behind);
 }
 
 static Status open_end(Chat *chat, Status status) {
@@ -113,11 +110,10 @@ static Status encode(const Chat *chat, const char *text, int64_t length, TokenLi
 
 Status chat_find_token(const Chat *chat, const JinjaOutput *text, int64_t length, const int32_t *ids,
                        int64_t count, int64_t *token) {
-    TokenList part = {0};
-    Status status = encode(chat, text->text, length, &part);
+    CLOSED_BY(token_list_free) TokenList part = {0};
+    TRY(encode(chat, text->text, length, &part));
     for (*token = 0; *token < part.count && *token < count && part.ids[*token] == ids[*token];) ++*token;
-    token_list_free(&part);
-    return status;
+    return OK;
 }
 
 static int64_t same_beginning(const JinjaOutput *a, const JinjaOutput *b) {
@@ -134,16 +130,16 @@ static Status not_printed(void) {
 static Status find_content(const Chat *chat, ChatMessage *messages, int64_t count, const JinjaOutput *output,
                            int64_t *content) {
     char sentinel[SENTINEL_SIZE];
-    JinjaOutput marked = {0};
+    CLOSED_BY(jinja_output_free) JinjaOutput marked = {0};
     const ChatMessage last = messages[count - 1];
     chat_choose_sentinel(output->text, output->length, sentinel);
     messages[count - 1] = message_of(last.role, sentinel);
     Status status = chat_template_render(&chat->template, messages, count, true, &marked);
     messages[count - 1] = last;
-    if (!status && (*content = chat_find_sentinel(&marked, sentinel)) < 0) status = not_printed();
-    if (!status && *content > same_beginning(output, &marked)) *content = same_beginning(output, &marked);
-    jinja_output_free(&marked);
-    return status;
+    TRY(status);
+    if ((*content = chat_find_sentinel(&marked, sentinel)) < 0) return not_printed();
+    if (*content > same_beginning(output, &marked)) *content = same_beginning(output, &marked);
+    return OK;
 }
 
 /* Appends the tokens of the text from `from` on, and finds the first token of the content. That token begins
@@ -160,18 +156,14 @@ static Status encode_content(const Chat *chat, const JinjaOutput *whole, int64_t
 
 Status chat_encode(const Chat *chat, const ChatMessage *messages, int64_t count, bool ask, TokenList *ids,
                    int64_t *content) {
-    JinjaOutput output = {0};
+    CLOSED_BY(jinja_output_free) JinjaOutput output = {0};
     int64_t start = 0;
-    Status status = chat_template_render(&chat->template, messages, count, ask, &output);
-    if (!status && !content) status = encode(chat, output.text, output.length, ids);
-    if (!status && content) {
-        OWNED ChatMessage *copy = memory_array((size_t)count, sizeof *copy);
-        memcpy(copy, messages, (size_t)count * sizeof *copy);
-        status = find_content(chat, copy, count, &output, &start);
-        if (!status) status = encode_content(chat, &output, 0, start, ids, content);
-    }
-    jinja_output_free(&output);
-    return status;
+    TRY(chat_template_render(&chat->template, messages, count, ask, &output));
+    if (!content) return encode(chat, output.text, output.length, ids);
+    OWNED ChatMessage *copy = memory_array((size_t)count, sizeof *copy);
+    memcpy(copy, messages, (size_t)count * sizeof *copy);
+    TRY(find_content(chat, copy, count, &output, &start));
+    return encode_content(chat, &output, 0, start, ids, content);
 }
 
 /* Drops the tokens from `first` to the end of an answer, because the window already contains them. */
@@ -190,13 +182,12 @@ Status chat_encode_next(const Chat *chat, const ChatMessage *message, bool ended
                         int64_t *content) {
     ChatMessage messages[3] = {[2] = *message};
     char sentinel[SENTINEL_SIZE]; // stands for the answer
-    JinjaOutput output = {0};
+    CLOSED_BY(jinja_output_free) JinjaOutput output = {0};
     int64_t behind, start, first = ids->count;
-    Status status = render_answer(chat, messages, 3, sentinel, &output, &behind);
-    if (!status && behind < 0) status = not_printed();
-    if (!status) status = find_content(chat, messages, 3, &output, &start);
-    if (!status) status = encode_content(chat, &output, behind, start, ids, content);
-    if (!status && ended) drop_end(chat, ids, first, content);
-    jinja_output_free(&output);
-    return status;
+    TRY(render_answer(chat, messages, 3, sentinel, &output, &behind));
+    if (behind < 0) return not_printed();
+    TRY(find_content(chat, messages, 3, &output, &start));
+    TRY(encode_content(chat, &output, behind, start, ids, content));
+    if (ended) drop_end(chat, ids, first, content);
+    return OK;
 }

@@ -58,12 +58,10 @@ static Status read_conversation(void *context, const json_t *object) {
 }
 
 static Status read_files(Reading *r, const char *path) {
-    PathList files = {0};
-    Status status = tokens_find_files(path, &files);
-    for (int64_t i = 0; i < files.count && !status; i++)
-        status = json_lines_read(files.paths[i], read_conversation, r);
-    path_list_free(&files);
-    if (status || r->source->counts.conversations) return status;
+    CLOSED_BY(path_list_free) PathList files = {0};
+    TRY(tokens_find_files(path, &files));
+    for (int64_t i = 0; i < files.count; i++) TRY(json_lines_read(files.paths[i], read_conversation, r));
+    if (r->source->counts.conversations) return OK;
     if (!r->source->counts.left_out) return fail(ERROR_FORMAT, "%s is empty", path);
     return fail(ERROR_FORMAT, "%s: no conversation has an answer of the assistant's in its first %lld tokens",
                 path, (long long)r->seq);
@@ -71,11 +69,11 @@ static Status read_files(Reading *r, const char *path) {
 
 /* Without packing, each conversation is a row. */
 static void lay_out(ConversationSource *s, const ConversationOptions *o) {
-    int64_t count = s->counts.conversations, *lengths = memory_array((size_t)count, sizeof *lengths);
+    int64_t count = s->counts.conversations;
+    OWNED int64_t *lengths = memory_array((size_t)count, sizeof *lengths);
     for (int64_t i = 0; i < count; i++) lengths[i] = o->packed ? s->starts[i + 1] - s->starts[i] - 1 : o->seq;
     s->rows = pack_rows(lengths, count, o->seq);
     s->counts.rows = s->rows.rows;
-    memory_free(lengths);
 }
 
 Status conversations_open(const ConversationOptions *o, ConversationSource **source) {

@@ -57,13 +57,12 @@ static void close_source(void *source) {
 static Status open_files(const TrainOptions *o, const OptionSet *set, const char *data, ImagePart part,
                          Source **source) {
     const PicturesTrain *own = options_values(set, &pictures_train);
-    char *cache = *o->out ? path_join(o->out, "cache") : NULL;
+    OWNED char *cache = *o->out ? path_join(o->out, "cache") : NULL;
     Source *s = *source = memory_allocate(sizeof *s);
     s->augmentation = own->augmentation;
-    Status status = images_open(data, part, cache, &s->images);
-    memory_free(cache);
-    if (!status && own->skip_broken) s->broken = broken_open(images_count(s->images));
-    return status;
+    TRY(images_open(data, part, cache, &s->images));
+    if (own->skip_broken) s->broken = broken_open(images_count(s->images));
+    return OK;
 }
 
 /* --val-data, or else the test part of the data. */

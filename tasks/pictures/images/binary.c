@@ -182,7 +182,7 @@ static Status name_classes(const char *path, const char *file, int64_t classes, 
     int64_t before = path_name(path) - path;
     OWNED char *folder = memory_text_slice(before ? path : ".", (size_t)(before ? before : 1));
     OWNED char *names = path_join(folder, file);
-    char *text = NULL;
+    OWNED char *text = NULL;
     int64_t length;
     PathKind kind;
     Status status = path_kind(names, &kind);
@@ -193,7 +193,6 @@ static Status name_classes(const char *path, const char *file, int64_t classes, 
         line += width + (line[width] != 0);
     }
     number_classes(s, classes);
-    memory_free(text);
     return status;
 }
 

@@ -73,7 +73,7 @@ static void stamp(const char *root, const char *folder, char text[STAMP], Folder
 static Status list_folder(const char *root, const char *folder, int depth, List *list) {
     char mtime[STAMP];
     FolderKey key = {0};
-    PathList entries;
+    CLOSED_BY(path_list_free) PathList entries = {0};
     PathKind kind;
     if (depth > DEPTH_LIMIT) return fail(ERROR_FORMAT, "%s/%s: too many folders in folders", root, folder);
     stamp(root, folder, mtime, &key);
@@ -84,22 +84,19 @@ static Status list_folder(const char *root, const char *folder, int depth, List 
     }
     hmputs(list->seen, (Seen){key});
     add_entry(list, mtime, folder);
-    char *path = *folder ? path_join(root, folder) : memory_text(root);
-    Status status = directory_list(path, &entries);
-    memory_free(path);
-    for (int64_t i = 0; i < entries.count && depth > 0 && !status; i++)
+    OWNED char *path = *folder ? path_join(root, folder) : memory_text(root);
+    TRY(directory_list(path, &entries));
+    for (int64_t i = 0; i < entries.count && depth > 0; i++)
         if (is_picture(entries.paths[i])) add_entry(list, "P", path_name(entries.paths[i]));
-    for (int64_t i = 0; i < entries.count && !status; i++) {
+    for (int64_t i = 0; i < entries.count; i++) {
         if (is_picture(entries.paths[i])) continue;
-        status = path_kind(entries.paths[i], &kind);
-        if (status || kind != PATH_FOLDER) continue;
-        char *below = *folder ? path_join(folder, path_name(entries.paths[i]))
-                              : memory_text(path_name(entries.paths[i]));
-        status = list_folder(root, below, depth + 1, list);
-        memory_free(below);
+        TRY(path_kind(entries.paths[i], &kind));
+        if (kind != PATH_FOLDER) continue;
+        OWNED char *below = *folder ? path_join(folder, path_name(entries.paths[i]))
+                                    : memory_text(path_name(entries.paths[i]));
+        TRY(list_folder(root, below, depth + 1, list));
     }
-    path_list_free(&entries);
-    return status;
+    return OK;
 }
 
 /* ---- keeping it ---- */
@@ -148,19 +145,18 @@ static char *kept_name(const char *cache, const char *root) {
 static Status find_list(const char *root, const char *cache, List *list) {
     OWNED char *kept = cache ? kept_name(cache, root) : NULL;
     PathKind kind = PATH_ABSENT;
-    Status status = kept ? path_kind(kept, &kind) : OK;
-    if (!status && kind == PATH_FILE) status = file_read(kept, LIST_LIMIT, &list->text, &list->length);
+    if (kept) TRY(path_kind(kept, &kind));
+    if (kind == PATH_FILE) TRY(file_read(kept, LIST_LIMIT, &list->text, &list->length));
     list->room = list->length;
-    if (!status && !still_holds(list, root)) {
-        list->length = 0;
-        add_entry(list, first_entry, "");
-        add_entry(list, root, "");
-        status = list_folder(root, "", 0, list);
-        hmfree(list->seen);
-        if (!status && cache) status = directory_make(cache);
-        if (!status && cache) status = file_write(kept, list->text, list->length);
-    }
-    return status;
+    if (still_holds(list, root)) return OK;
+    list->length = 0;
+    add_entry(list, first_entry, "");
+    add_entry(list, root, "");
+    Status status = list_folder(root, "", 0, list);
+    hmfree(list->seen);
+    if (status || !cache) return status;
+    TRY(directory_make(cache));
+    return file_write(kept, list->text, list->length);
 }
 
 /* ---- reading it ---- */
@@ -213,7 +209,7 @@ Status images_open_folder(const char *path, const char *cache, ImageSource *sour
 
 static Status list_any(const char *path, List *list, char **root) {
     PathKind kind;
-    PathList paths = {0};
+    CLOSED_BY(path_list_free) PathList paths = {0};
     *root = NULL;
     TRY(path_kind(path, &kind));
     if (kind == PATH_FOLDER) {
@@ -227,7 +223,6 @@ static Status list_any(const char *path, List *list, char **root) {
     else
         TRY(path_glob(path, &paths));
     for (int64_t i = 0; i < paths.count; i++) add_entry(list, "P", paths.paths[i]);
-    path_list_free(&paths);
     return OK;
 }
 

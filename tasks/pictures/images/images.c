@@ -40,7 +40,7 @@ static void hold(Holding *h, const char *path, ImagePart part, bool alone) {
 /* Nothing is recorded for a folder of pictures. */
 static Status look(const char *path, ImagePart part, Holding *h) {
     PathKind kind;
-    PathList entries;
+    CLOSED_BY(path_list_free) PathList entries = {0};
     *h = (Holding){0};
     TRY(path_kind(path, &kind));
     if (kind == PATH_ABSENT) return fail(ERROR_FILE, "there is no file or folder %s", path);
@@ -51,7 +51,6 @@ static Status look(const char *path, ImagePart part, Holding *h) {
     }
     TRY(directory_list(path, &entries));
     for (int64_t i = 0; i < entries.count; i++) hold(h, entries.paths[i], part, false);
-    path_list_free(&entries);
     return OK;
 }
 
