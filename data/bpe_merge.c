@@ -38,7 +38,7 @@ static int32_t pair_rank(const PairTable *pairs, int32_t left, int32_t right) {
 /* Whether every merge that reads a product has a higher rank than the merges that create it. */
 static void find_order(Bpe *bpe, int64_t vocab) {
     /* 1 + the highest rank that creates a token */
-    int32_t *made = memory_array((size_t)vocab, sizeof *made);
+    OWNED int32_t *made = memory_array((size_t)vocab, sizeof *made);
     bpe->in_order = true;
     for (int64_t rank = 0; rank < bpe->merge_count; rank++)
         made[bpe->merges[rank].product] = (int32_t)rank + 1;
@@ -46,7 +46,6 @@ static void find_order(Bpe *bpe, int64_t vocab) {
         const Merge *merge = &bpe->merges[rank];
         if (made[merge->left] > rank || made[merge->right] > rank) bpe->in_order = false;
     }
-    memory_free(made);
 }
 
 Status bpe_build_pairs(Bpe *bpe, int64_t vocab) {

@@ -7,6 +7,7 @@
 #include "report/chrome.h"
 #include "profile/fold.h"
 #include "report/collectives.h"
+#include "profile/trace_pack.h"
 #include "profile/trace_ranks.h"
 #include "tests/support/profile.h"
 #include "tests/support/ranks.h"

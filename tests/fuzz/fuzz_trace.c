@@ -1,7 +1,7 @@
 /* Fuzzes another rank's packed trace: a valid one in which bytes are changed. An input is a length in two
  * bytes, and then offsets and values of three bytes each. */
 #include "base/memory.h"
-#include "profile/trace_ranks.h"
+#include "profile/trace_pack.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
