@@ -32,7 +32,7 @@ static const Option first[] = {
     {LIST("image-sizes", 1, 1 << 14, image_sizes), .doc = "pictures' sides for --sweep, such as 112,224"},
     {COUNT("repeats", 1, RUNS_MOST, repeats), .doc = "timed runs"},
     {COUNT("warmup-runs", 0, RUNS_MOST, warmup_runs), .doc = "untimed runs before the timed ones"},
-    {FLAG("compare", compare), .doc = "measure naive and fused"},
+    {FLAG("compare", compare), .doc = "measure naive and fused; with --eval: float and --weights"},
     {TEXT("json", "FILE", json), .written = true, .doc = "write the results as JSON too"},
     {TEXT("op", "NAME", op), .doc = "run one operation by itself; --op=help lists them"},
     {CHOICE("pass", "forward|backward", pass), .doc = "the pass of --op"},

@@ -2,6 +2,7 @@
  * --weights. */
 #include "base/groups.h"
 #include "base/bfloat16.h"
+#include "data/safetensors.h"
 #include "kernels/linear/linear.h"
 #include "tests/support/compare.h"
 #include "tests/support/program.h"
@@ -261,6 +262,91 @@ static void a_folder_is_packed_at_load(void **state) {
     assert_true(int4 != loss && fabs(int4 - loss) < 0.2);
 }
 
+enum { SEQ = 32, VOCAB = 256 };
+#define MODEL "infer --model=tiny/step-00000020 --device=cpu --dtype=fp32 --peaks=0 "
+
+/* The logits of the text's first tokens, which are its bytes. */
+static void logits_of(const char *folder, const char *weights, const unsigned char *text, float *logits) {
+    char ids[4 * SEQ + 1];
+    Safetensors *file;
+    for (int i = 0, at = 0; i < SEQ; i++)
+        at += snprintf(ids + at, sizeof ids - (size_t)at, i ? ",%d" : "%d", text[i]);
+    program_succeeds(folder, MODEL "--weights=%s --logits=l.safetensors --ids=%s", weights, ids);
+    expect_ok(safetensors_open(inside(folder, "l.safetensors"), &file));
+    expect_ok(safetensors_read(safetensors_find(file, "logits"), 0, SEQ * VOCAB, logits));
+    safetensors_close(file);
+}
+
+/* Probabilities, by their definition; returns the target's loss. */
+static double softmax(const float *logits, int target, double *p) {
+    double sum = 0;
+    for (int v = 0; v < VOCAB; v++) sum += p[v] = exp((double)logits[v]);
+    for (int v = 0; v < VOCAB; v++) p[v] /= sum;
+    return -log(p[target]);
+}
+
+/* The figures of one window, from the logits that --logits writes. */
+enum { LOSS, FLOAT_LOSS, MOST, MEAN, DIVERGENCE, FIGURES };
+static void figures_of(const char *folder, const char *weights, double *figures) {
+    static float plain[SEQ * VOCAB], packed[SEQ * VOCAB];
+    double p[VOCAB], q[VOCAB];
+    char text[SEQ + 1];
+    FILE *file = fopen(inside(folder, "validation.txt"), "r");
+    assert_int_equal(fread(text, 1, sizeof text, file), sizeof text);
+    fclose(file);
+    file = fopen(inside(folder, "window.txt"), "w");
+    fwrite(text, 1, sizeof text, file);
+    fclose(file);
+    logits_of(folder, "float", (unsigned char *)text, plain);
+    logits_of(folder, weights, (unsigned char *)text, packed);
+    for (int i = 0; i < SEQ; i++) {
+        const int target = (unsigned char)text[i + 1];
+        figures[FLOAT_LOSS] += softmax(plain + i * VOCAB, target, p) / SEQ;
+        figures[LOSS] += softmax(packed + i * VOCAB, target, q) / SEQ;
+        for (int v = 0; v < VOCAB; v++) {
+            const double apart = fabs((double)plain[i * VOCAB + v] - (double)packed[i * VOCAB + v]);
+            figures[MOST] = fmax(figures[MOST], apart);
+            figures[MEAN] += apart / (SEQ * VOCAB);
+            figures[DIVERGENCE] += p[v] * log(p[v] / q[v]) / SEQ;
+        }
+    }
+}
+
+/* --eval --compare, whose sums differ from these only by roundings in double. */
+static void the_error_is_shown(void **state) {
+    static const char *const keys[] = {"loss", "float_loss", "logits_most", "logits_mean", "kl_divergence"};
+    static const char *const weights[] = {"int8", "int4"};
+    double divergence[2];
+    for (int k = 0; k < 2; k++) {
+        double want[FIGURES] = {0};
+        figures_of(*state, weights[k], want);
+        const Ran *ran = program_succeeds(
+            *state, MODEL "--eval=window.txt --weights=%s --compare --json=error.json", weights[k]);
+        expect_text(ran->output, "perplexity");
+        expect_text(ran->output, "KL divergence");
+        expect_text(ran->output, weights[k]);
+        json_t *root = json_load_file(inside(*state, "error.json"), 0, NULL);
+        for (int i = 0; i < FIGURES; i++) {
+            const double got = json_number_value(json_object_get(root, keys[i]));
+            if (!(fabs(got - want[i]) <= 1e-12)) fail_msg("%s is %.17g, not %.17g", keys[i], got, want[i]);
+        }
+        const double bytes = json_number_value(json_object_get(root, "bytes"));
+        assert_true(bytes > 0 && bytes < json_number_value(json_object_get(root, "float_bytes")));
+        json_decref(root);
+        divergence[k] = want[DIVERGENCE];
+    }
+    assert_true(0 < divergence[0] && divergence[0] < divergence[1]);
+    /* Of several windows and batches, the last one incomplete, every token counts once. */
+    const double loss = loss_of(*state, "--weights=int8");
+    for (int batch = 1; batch <= 3; batch += 2) {
+        const Ran *ran = program_succeeds(
+            *state, MODEL "--eval=validation.txt --weights=int8 --compare --batch=%d", batch);
+        double got = 0;
+        assert_int_equal(sscanf(ran->output, "validation.txt: 256 tokens, mean loss %lf", &got), 1);
+        assert_true(fabs(got - loss) <= 1e-6 + 0x1p-24 * 256 * loss); // printed digits; fp32 sums
+    }
+}
+
 static void a_gpu_is_refused(void **state) {
     program_needs_gpu(*state);
     program_refuses(*state, ERROR_USAGE, "add --device=cpu",
@@ -275,6 +361,7 @@ int main(void) {
     const struct CMUnitTest programs[] = {
         cmocka_unit_test(infer_writes_with_packed_weights),
         cmocka_unit_test(a_folder_is_packed_at_load),
+        cmocka_unit_test(the_error_is_shown),
         cmocka_unit_test(a_gpu_is_refused),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, devices_end);

@@ -208,7 +208,9 @@ static void test_infer_contradictions(void **state) {
     infer("--profile --repeats=5", "--profile and --repeats exclude each other; give one of them");
     infer("--prompt=x --repeats=5", "--repeats and --prompt exclude each other; give one of them");
     infer("--prompt=x --batch=5", "--batch and --prompt exclude each other; give one of them");
-    infer("--eval=x --compare", "--compare and --eval exclude each other; give one of them");
+    infer("--eval=x --compare", "--compare has no effect without --weights=int8 or int4");
+    infer("--eval=x --compare --weights=int4", NULL);
+    infer("--logits=x --ids=1 --compare", "--compare and --logits exclude each other; give one of them");
     infer("--logits=x --ids=1 --seq=5", "--seq and --logits exclude each other; give one of them");
     infer("--logits=x", "--logits needs the tokens to compute them for: --ids=1,2,3");
     infer("--translate=x --fill=y", "--translate and --fill exclude each other; give one of them");

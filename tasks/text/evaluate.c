@@ -3,7 +3,7 @@
 #include "run/print_text.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
-#include "tasks/text/windows.h"
+#include "tasks/text/weights_error.h"
 #include "run/inference.h"
 
 #include <inttypes.h>
@@ -35,8 +35,10 @@ static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
     return status;
 }
 
-/* Writes the results; `bits` per byte is NaN if the number of bytes is unknown. */
-static Status write_json(const InferOptions *o, const char *data, int64_t tokens, double mean, double bits) {
+/* Writes the results; `bits` per byte is NaN if the number of bytes is unknown, `e` NULL without --compare.
+ */
+static Status write_json(const InferOptions *o, const char *data, int64_t tokens, double mean, double bits,
+                         const WeightsError *e) {
     JsonWriter w = {0};
     json_write_open(&w, '{');
     json_member_text(&w, "data", data);
@@ -44,14 +46,25 @@ static Status write_json(const InferOptions *o, const char *data, int64_t tokens
     json_member_number(&w, "loss", mean);
     json_member_number(&w, "perplexity", exp(mean));
     json_member_number(&w, "bits_per_byte", bits);
+    if (e) {
+        json_member_number(&w, "float_loss", e->loss[WEIGHTS_PLAIN] / (double)tokens);
+        json_member_number(&w, "float_perplexity", exp(e->loss[WEIGHTS_PLAIN] / (double)tokens));
+        json_member_number(&w, "logits_most", e->most);
+        json_member_number(&w, "logits_mean", e->differences / (double)e->logits);
+        json_member_number(&w, "kl_divergence", e->divergence / (double)tokens);
+        json_member_number(&w, "float_ms", e->ms[WEIGHTS_PLAIN]);
+        json_member_number(&w, "ms", e->ms[WEIGHTS_PACKED]);
+        json_member_integer(&w, "float_bytes", (int64_t)e->bytes[WEIGHTS_PLAIN]);
+        json_member_integer(&w, "bytes", (int64_t)e->bytes[WEIGHTS_PACKED]);
+    }
     json_write_close(&w, '}');
     Status status = json_writer_save(&w, o->json);
     json_writer_free(&w);
     return status;
 }
 
-static Status report(const InferOptions *o, const char *data, const Losses *losses,
-                     const TokenSource *source) {
+static Status report(const InferOptions *o, const char *data, const Losses *losses, const TokenSource *source,
+                     const WeightsError *e) {
     double mean = losses->sum / (double)losses->count, bits = NAN;
     int64_t bytes = tokens_text_bytes(source);
     if (bytes > 0) bits = mean / log(2.0) * (double)tokens_count(source) / (double)bytes;
@@ -59,7 +72,7 @@ static Status report(const InferOptions *o, const char *data, const Losses *loss
     printf(": %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", losses->count, mean, exp(mean));
     if (bytes > 0) printf(", %.4f bits per byte", bits);
     printf("\n");
-    if (*o->json) TRY(write_json(o, data, losses->count, mean, bits));
+    if (*o->json) TRY(write_json(o, data, losses->count, mean, bits, e));
     if (tokens_raw(source) && !o->quiet) {
         print_name(tokens_raw(source), stderr);
         fprintf(stderr, " is read as plain text: its keys, quotes and commas count, too\n");
@@ -80,7 +93,16 @@ static Status run(const Session *s, const InferOptions *o, const char *data, int
     TRY(inference_start(in, s, false, o->seed));
     TRY(loader_open_windows(&options, source, &loader));
     TRY(sum_losses(in, loader, &losses));
-    return report(o, data, &losses, source);
+    return report(o, data, &losses, source, NULL);
+}
+
+static Status compare(const Session *s, const InferOptions *o, const char *data, const LoaderOptions *options,
+                      const TokenSource *source) {
+    WeightsError e;
+    TRY(weights_error_measure(s, o->seed, options, source, &e));
+    TRY(report(o, data, &(Losses){e.loss[WEIGHTS_PACKED], e.tokens}, source, &e));
+    weights_error_print(&e, s, stdout);
+    return OK;
 }
 
 Status evaluate_text(Session *session, const InferOptions *options, const OptionSet *set) {
@@ -92,6 +114,9 @@ Status evaluate_text(Session *session, const InferOptions *options, const Option
     /* A text shorter than the context is one window. */
     int64_t seq = options->seq, most = tokens_count(source) - 1;
     if (!options_given(set, "seq") && most >= 1 && most < seq) seq = most;
+    /* Logits of a whole batch need much memory. */
+    const LoaderOptions windows = {.batch = options_given(set, "batch") ? options->batch : 1, .seq = seq};
+    if (options->compare) return compare(session, options, own->eval, &windows, source);
     CLOSED_BY(inference_close) Inference in = {0};
     return run(session, options, own->eval, seq, source, &in);
 }

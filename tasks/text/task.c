@@ -22,12 +22,19 @@ static Status check_generation(const InferOptions *o, const OptionSet *set) {
     return *o->profiling.window ? text_profile_check(&o->profiling, own->tokens) : OK;
 }
 
+static Status check_evaluation(const InferOptions *o, const OptionSet *set) {
+    return option_needs(set, "compare", o->weights != WEIGHTS_FLOAT, "--weights=int8 or int4");
+}
+
 static const Command commands[] = {
     {.selector = "prompt",
      .reads = TEXT_SAMPLING " tokens n context stop no-cache draft compare profile",
      .check = check_generation,
      .run = generate_text},
-    {.selector = "eval", .reads = "field json batch seq", .run = evaluate_text},
+    {.selector = "eval",
+     .reads = "field json batch seq compare",
+     .check = check_evaluation,
+     .run = evaluate_text},
     {.selector = "logits", .reads = "ids", .check = logits_check, .run = logits_text},
     {0},
 };
