@@ -117,15 +117,12 @@ static bool takes_value(const Option *option) {
 }
 
 Hint option_hint(const OptionSet *set, const char *text, bool file) {
-    const char **names = memory_array((size_t)set->count, sizeof *names);
+    OWNED const char **names = memory_array((size_t)set->count, sizeof *names);
     int count = 0;
     for (int i = 0; i < set->count; i++)
         if (set->table[i].name && !(file && set->table[i].command_line_only))
             names[count++] = set->table[i].name;
-    Hint hint =
-        file ? nearest_hint(text, "\"", "\"", names, count) : nearest_hint(text, "'--", "'", names, count);
-    memory_free(names);
-    return hint;
+    return file ? nearest_hint(text, "\"", "\"", names, count) : nearest_hint(text, "'--", "'", names, count);
 }
 
 /* ---- the command line ---- */

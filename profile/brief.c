@@ -91,7 +91,7 @@ static void print_row(const Profile *p, const OperationRow *row, int name_width,
 /* Lists the last path's hottest operations; with two paths that is the fused one. */
 static void print_hottest(const Profile *p, int width, FILE *file) {
     const Figures *f = &p->paths[p->count - 1].figures;
-    const OperationRow **rows = memory_array((size_t)f->row_count + 1, sizeof *rows);
+    OWNED const OperationRow **rows = memory_array((size_t)f->row_count + 1, sizeof *rows);
     int name_width = width - INDENT - 19 * p->count;
     for (int64_t i = 0; i < f->row_count; i++) rows[i] = &f->rows[i];
     qsort(rows, (size_t)f->row_count, sizeof *rows, longer);
@@ -99,7 +99,6 @@ static void print_hottest(const Profile *p, int width, FILE *file) {
     for (int i = 0; i < p->count; i++) fprintf(file, " %18s", p->paths[i].label);
     fprintf(file, "\n");
     for (int64_t i = 0; i < f->row_count && i < HOTTEST; i++) print_row(p, rows[i], name_width, file);
-    memory_free(rows);
 }
 
 /* ---- what binds the step, and the audit ---- */

@@ -210,9 +210,8 @@ static void add_call(Making *m, const Activity *a, Calls *calls, Numbering *thre
 
 static void add_activity(Making *m, const MultiprocessorLimits *limits, const Activity *a, const Calls *calls,
                          Numbering *streams) {
-    char *demangled = a->kind == TRACE_KERNEL ? kernel_demangle(a->name) : NULL;
+    OWNED char *demangled = a->kind == TRACE_KERNEL ? kernel_demangle(a->name) : NULL;
     TraceEvent e = activity_event(m, a, demangled ? demangled : a->name);
-    memory_free(demangled);
     e.stream = number_of(streams, a->stream);
     e.queued = a->queued ? a->queued - m->origin : 0;
     e.submitted = a->submitted ? a->submitted - m->origin : 0;

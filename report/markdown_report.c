@@ -180,13 +180,12 @@ static void print_kernel(const BundlePath *path, const KernelRow *k, int chapter
 
 /* Guides look for "### 4.1" and following: the chapter of the first path is the fourth. */
 static void print_kernels(const BundlePath *path, int chapter, FILE *file) {
-    const KernelRow **sorted = memory_array((size_t)path->kernels_count + 1, sizeof *sorted);
+    OWNED const KernelRow **sorted = memory_array((size_t)path->kernels_count + 1, sizeof *sorted);
     for (int64_t i = 0; i < path->kernels_count; i++) sorted[i] = &path->kernels[i];
     qsort(sorted, (size_t)path->kernels_count, sizeof *sorted, longer);
     fprintf(file, "\n## %d. Kernels that take the most time: %s\n", chapter, path->label);
     for (int64_t i = 0; i < path->kernels_count && i < KERNELS_LISTED; i++)
         print_kernel(path, sorted[i], chapter, i + 1, file);
-    memory_free(sorted);
 }
 
 static void print_answers(const Bundle *b, FILE *file) {

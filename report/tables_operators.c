@@ -57,8 +57,9 @@ static void print_row(const Trace *t, const TimedRow *row, const TimedRow *above
 
 /* Prints the longest row first, each followed by the rows below it. */
 static void print_rows(const Trace *t, TimedRows *r, Table *table) {
-    Stats *host = row_values_stats(&r->host, r->count), *device = row_values_stats(&r->device, r->count);
-    const TimedRow **sorted = memory_array((size_t)r->count + 1, sizeof *sorted);
+    OWNED Stats *host = row_values_stats(&r->host, r->count),
+                *device = row_values_stats(&r->device, r->count);
+    OWNED const TimedRow **sorted = memory_array((size_t)r->count + 1, sizeof *sorted);
     for (int64_t i = 0; i < r->count; i++) {
         r->rows[i].host = host[i];
         r->rows[i].device = device[i];
@@ -71,9 +72,6 @@ static void print_rows(const Trace *t, TimedRows *r, Table *table) {
         for (int64_t k = 0; k < r->count; k++)
             if (sorted[k]->above == sorted[i] - r->rows) print_row(t, sorted[k], sorted[i], table);
     }
-    memory_free(sorted);
-    memory_free(host);
-    memory_free(device);
     memory_free(r->rows);
     trace_close(r->names);
 }

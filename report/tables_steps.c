@@ -172,7 +172,7 @@ Table table_model(const Trace *t) {
     static const TableColumn columns[] = {{"phase", "Phase", CELL_TEXT}, TIMED};
     PhaseTimes p = phase_times(t);
     double wall = trace_steps_ns(t), device = trace_device_ns(t);
-    double *room = memory_array((size_t)p.steps + 1, sizeof *room);
+    OWNED double *room = memory_array((size_t)p.steps + 1, sizeof *room);
     Table table = TABLE("model", "Model", columns);
     add_steps(t, room, &table);
     for (int phase = 0; phase < PHASE_COUNT; phase++) {
@@ -182,7 +182,6 @@ Table table_model(const Trace *t) {
         set_times(&table, 2, p.host + phase * p.steps, p.steps, wall);
         set_times(&table, 7, p.device + phase * p.steps, p.steps, device);
     }
-    memory_free(room);
     memory_free(p.host);
     memory_free(p.device);
     table_note(&table,

@@ -162,7 +162,7 @@ static Status measure(Alone *a, bool primitives, TimedOperations times[FORM_COUN
 
 /* Both forms get the same values. A composed operation declares no outputs. */
 static Status find_difference(Alone *a) {
-    Difference *differences = NULL;
+    OWNED Difference *differences = NULL;
     int count = 0;
     a->difference = NAN;
     if (a->first == FORM_FUSED || examples[a->operation]->composed) return OK;
@@ -171,7 +171,6 @@ static Status find_difference(Alone *a) {
     for (int i = 0; i < count; i++)
         if (differences[i].pass == a->pass && !(differences[i].difference <= a->difference))
             a->difference = differences[i].difference;
-    memory_free(differences);
     return OK;
 }
 

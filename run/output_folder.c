@@ -88,7 +88,7 @@ Status output_folder_exists(const OutputFolder *f, bool *exists) {
 /* If the folder has been removed or moved away, checkpoints go to a new folder of the same name. */
 static Status renew(OutputFolder *f) {
     bool exists;
-    char *latest = NULL;
+    OWNED char *latest = NULL;
     TRY(output_folder_exists(f, &exists));
     if (exists) return OK;
     output_folder_close(f);
@@ -96,7 +96,6 @@ static Status renew(OutputFolder *f) {
     TRY(checkpoint_latest(f->options->out, &latest));
     f->removed = !latest;
     if (!latest) return output_folder_write_options(f);
-    memory_free(latest);
     return fail(ERROR_FILE, "--out=%s is now used by another run; nothing more is saved", f->options->out);
 }
 

@@ -206,13 +206,12 @@ static void set_processors(TraceRun *run, ProcessorTimes from, ProcessorTimes op
 
 /* The share of a recorded step in which the GPU is busy. */
 static void measure_gpu_busy(Trace *t) {
-    Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
+    OWNED Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
     int64_t count = 0;
     for (int64_t i = 0; i < t->count; i++)
         if (trace_on_device(&t->events[i]) && t->events[i].step >= 0)
             intervals[count++] = (Interval){t->events[i].begin, t->events[i].end};
     double busy = (double)intervals_union(intervals, count), step_ms = 0;
-    memory_free(intervals);
     for (int64_t i = 0; i < t->run.traced_count; i++)
         step_ms += t->run.traced_ms[i] / (double)t->run.traced_count;
     if (step_ms > 0 && t->run.steps > 0) {

@@ -300,30 +300,24 @@ static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
 }
 
 static Status check_new(const char *out) {
-    char *latest = NULL;
+    OWNED char *latest = NULL;
     if (!*out) return OK;
     TRY(checkpoint_latest(out, &latest));
     if (!latest) return OK;
-    Status status =
-        fail(ERROR_USAGE, "--out=%s already holds %s; continue it with --resume, or name another folder", out,
-             path_name(latest));
-    memory_free(latest);
-    return status;
+    return fail(ERROR_USAGE, "--out=%s already holds %s; continue it with --resume, or name another folder",
+                out, path_name(latest));
 }
 
 /* A run that resumes from an earlier checkpoint of its own folder: its later checkpoints must neither mix
  * with new ones nor be deleted silently. */
 static Status check_later(const TrainOptions *o, const char *folder) {
-    char *latest = NULL;
+    OWNED char *latest = NULL;
     TRY(checkpoint_latest(o->out, &latest));
-    Status status = OK;
-    if (!o->force && latest && checkpoint_step(latest) > checkpoint_step(folder))
-        status = fail(ERROR_USAGE,
-                      "--out=%s holds later checkpoints, up to %s; --force removes them before the first "
-                      "save, another folder leaves them alone",
-                      o->out, path_name(latest));
-    memory_free(latest);
-    return status;
+    if (o->force || !latest || checkpoint_step(latest) <= checkpoint_step(folder)) return OK;
+    return fail(ERROR_USAGE,
+                "--out=%s holds later checkpoints, up to %s; --force removes them before the first "
+                "save, another folder leaves them alone",
+                o->out, path_name(latest));
 }
 
 /* Whether the run continues in its own folder, or in a new one. */

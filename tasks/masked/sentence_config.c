@@ -26,9 +26,8 @@ static Status read_pooling(const char *folder, const char *path, SentenceConfig 
     static const char *const others[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
                                          "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"};
     json_t *root;
-    char *name = path_join(path, "config.json");
+    OWNED char *name = path_join(path, "config.json");
     Status status = read_file(folder, name, &root);
-    memory_free(name);
     if (status || !root) return status;
     bool first = flag(root, "pooling_mode_cls_token"), mean = flag(root, "pooling_mode_mean_tokens");
     config->has_pooling = true;

@@ -152,9 +152,8 @@ static void report_picture(Job *job, int64_t row) {
 
 static void report_broken(PicturePasses *p) {
     for (int64_t i = 0; p->broken && i < broken_count(p->broken); i++) {
-        char *message = broken_message(p->broken, i);
+        OWNED char *message = broken_message(p->broken, i);
         fprintf(stderr, "skipped %s\n", message);
-        memory_free(message);
     }
 }
 

@@ -94,10 +94,9 @@ static Status fit_model(const ImageSource *train, Config *c) {
 /* A new head has the classes of the data. */
 static Status fit_head(const ImageSource *train, bool vocab_given, Session *session) {
     int64_t classes = images_classes(train);
-    const char **names = memory_array((size_t)classes, sizeof *names);
+    OWNED const char **names = memory_array((size_t)classes, sizeof *names);
     for (int64_t i = 0; i < classes; i++) names[i] = images_class_name(train, i);
     labels_set(&session->labels, names, classes);
-    memory_free(names);
     if (!vocab_given) session->config.vocab = classes;
     return config_validate(&session->config);
 }

@@ -162,19 +162,16 @@ static Status add_record(const char *path, const uint8_t *record, int64_t heads,
 }
 
 static Status add_records(const char *path, int64_t heads, int64_t *pixel_room, ImageSource *s) {
-    char *bytes;
+    OWNED char *bytes = NULL;
     int64_t length, record = heads + CIFAR_PIXELS;
     TRY(file_read(path, INT32_MAX, &bytes, &length));
     int64_t count = length / record;
-    Status status = OK;
     if (!count || length % record)
-        status = fail(ERROR_FORMAT, "%s: its size is not that of whole CIFAR records", path);
+        return fail(ERROR_FORMAT, "%s: its size is not that of whole CIFAR records", path);
     s->labels = memory_grow(s->labels, &s->label_room, s->count + count, sizeof *s->labels);
     s->pixels = memory_grow(s->pixels, pixel_room, (s->count + count) * CIFAR_PIXELS, 1);
-    for (int64_t i = 0; i < count && !status; i++)
-        status = add_record(path, (const uint8_t *)bytes + i * record, heads, s);
-    memory_free(bytes);
-    return status;
+    for (int64_t i = 0; i < count; i++) TRY(add_record(path, (const uint8_t *)bytes + i * record, heads, s));
+    return OK;
 }
 
 /* Class names from the file in the pictures' folder, one per line; numbers if there is none. */

@@ -57,15 +57,10 @@ static Status read_names(const json_t *object, const char *path, Labels *labels)
 }
 
 static Status read_file(const char *path, Labels *labels) {
-    char *text;
-    int64_t length;
     json_t *root;
-    TRY(file_read(path, FILE_LIMIT, &text, &length));
-    Status status = json_parse(text, length, path, &root);
-    memory_free(text);
-    if (status) return status;
+    TRY(json_read(path, FILE_LIMIT, &root));
     const json_t *object = json_object_get(root, "id2label");
-    if (json_is_object(object)) status = read_names(object, path, labels);
+    Status status = json_is_object(object) ? read_names(object, path, labels) : OK;
     json_decref(root);
     return status;
 }
