@@ -189,9 +189,10 @@ static Status self_attention(Walk *w, Tensor u) {
         .frequencies = pass->frequencies,
         .dropout = dropout_at(pass->dropout, pass->first_layer + w->layer, SITE_ATTENTION)};
     if (cache) {
-        b->attention.cache_k = cache_layer(cache->k, w->layer);
-        b->attention.cache_v = cache_layer(cache->v, w->layer);
+        b->attention.cache_k = cache_rows(cache->k, w->layer, cache->first, u.shape.d[0]);
+        b->attention.cache_v = cache_rows(cache->v, w->layer, cache->first, u.shape.d[0]);
         b->attention.past = cache->length;
+        b->attention.pasts = cache->lengths;
         b->attention.past_on_device = cache->length_on_device;
     }
     TRY(linear(w, "attention.qkv", u, saved(w), &b->qkv));

@@ -35,16 +35,22 @@ typedef struct {
 /* The key-value cache of a stack, layer by layer, and keys and values of the encoder's output. */
 typedef struct {
     Tensor k, v;             // (layers, B, capacity, kv_heads*D)
+    int64_t first;           // the batch's first row in k and v
     int64_t length;          // number of cached tokens: the position of the next one
+    Tensor lengths;          // (B) i32 or empty: those of each row, of which `length` is the greatest
     Tensor length_on_device; // (1) i32 or empty: `length` in device memory (embed.h, attention.h)
     Tensor memory;           // (layers, B, S, 2*kv_heads*D); empty without an encoder
     Tensor memory_lengths;   // (B) i32, or empty
 } Cache;
 
-/* One layer's view of k, v or memory: (B, rows, columns). */
+/* One layer's view of k, v or memory: `count` batch rows of it, (count, rows, columns). */
+static inline Tensor cache_rows(Tensor all, int64_t layer, int64_t first, int64_t count) {
+    Shape shape = shape3(count, all.shape.d[2], all.shape.d[3]);
+    return tensor_elements(all, (layer * all.shape.d[1] + first) * all.shape.d[2] * all.shape.d[3], shape);
+}
+
 static inline Tensor cache_layer(Tensor all, int64_t layer) {
-    Shape shape = shape3(all.shape.d[1], all.shape.d[2], all.shape.d[3]);
-    return tensor_elements(all, layer * shape_count(shape), shape);
+    return cache_rows(all, layer, 0, all.shape.d[1]);
 }
 
 /* Activations that the backward pass recomputes instead of reading saved ones. */

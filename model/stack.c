@@ -85,6 +85,7 @@ static Status look_up(Ctx *ctx, Stack *s, Tensor *x) {
                               .scale = config_token_scale(c)};
     if (cache) {
         s->embed.past = cache->length;
+        s->embed.pasts = cache->lengths;
         s->embed.past_on_device = cache->length_on_device;
     }
     assert(s->embed.past + batch->tokens.shape.d[1] <= c->context);

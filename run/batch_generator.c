@@ -4,58 +4,216 @@
 #include "kernels/gather/gather.h"
 #include "run/generate.h"
 
-/* Tokens per row that are read at once. */
+#include <string.h>
+
+enum { PIECE = 256 };
+
+/* In step: tokens per row that are read at once. */
 static int64_t chunk_of(const BatchGenerator *g) {
     int64_t chunk = PREFILL / g->rows;
     if (chunk < 1) chunk = 1;
     return chunk < g->window ? chunk : g->window;
 }
 
+static int64_t room_of(const BatchGenerator *g) {
+    int64_t chunks = g->rows * chunk_of(g);
+    return chunks > g->piece ? chunks : g->piece;
+}
+
 void batch_generator_open(Transformer *model, int64_t rows, int64_t window, BatchGenerator *g) {
     *g = (BatchGenerator){.model = model, .rows = rows, .window = window};
-    g->ids = memory_array((size_t)(rows * chunk_of(g)), sizeof *g->ids);
+    g->piece = window < PIECE ? window : PIECE;
+    g->places = memory_array((size_t)rows, sizeof *g->places);
+    g->ids = memory_array((size_t)room_of(g), sizeof *g->ids);
     g->values = memory_array((size_t)(rows * config_padded_vocab(&model->config)), sizeof *g->values);
 }
 
 void batch_generator_close(BatchGenerator *g) {
+    memory_free(g->places);
     memory_free(g->ids);
     memory_free(g->values);
     *g = (BatchGenerator){0};
 }
 
-/* Computes the logits after the next T tokens of each row, which are in g->tokens. */
-static Status pass(Ctx *ctx, BatchGenerator *g, int64_t T) {
-    int64_t C = g->model->config.width;
-    const DeviceBatch inputs = {.tokens = tensor_view(g->tokens.data, I32, shape2(g->rows, T))};
+static Status upload(Ctx *ctx, const BatchGenerator *g, int64_t count, Tensor to) {
+    return ctx->measuring ? OK
+                          : ctx->device->upload(ctx->device, to.data, g->ids, (size_t)count * sizeof *g->ids);
+}
+
+static Tensor first_rows(Tensor t, int64_t rows) {
+    return tensor_elements(t, 0, t.shape.rank == 1 ? shape1(rows) : shape2(rows, tensor_width(t)));
+}
+
+/* Reads T tokens, which are in g->ids, of each of B rows; `logits`: computes the logits after them. */
+static Status pass(Ctx *ctx, BatchGenerator *g, int64_t B, int64_t T, bool logits) {
+    const DeviceBatch inputs = {.tokens = tensor_view(g->tokens.data, I32, shape2(B, T))};
+    const int64_t C = g->model->config.width;
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    TRY(upload(ctx, g, B * T, g->tokens));
+    for (int64_t r = 0; r < B && logits && !ctx->measuring; r++) g->ids[r] = (int32_t)((r + 1) * T - 1);
+    if (logits) TRY(upload(ctx, g, B, g->last));
     scope_begin_phase(ctx, PHASE_FORWARD);
     TRY(transformer_forward(ctx, g->model, &inputs, &g->cache));
-    GatherForward last = {
-        .x = tensor_reshape(g->model->hidden, shape2(g->rows * T, C)), .rows = g->last, .y = g->hidden};
-    TRY(gather_forward(ctx, &last, ARENA_SCRATCH));
-    TRY(transformer_logits(ctx, g->model, g->hidden, g->logits));
+    if (logits) {
+        GatherForward last = {.x = tensor_reshape(g->model->hidden, shape2(B * T, C)),
+                              .rows = first_rows(g->last, B),
+                              .y = first_rows(g->hidden, B)};
+        TRY(gather_forward(ctx, &last, ARENA_SCRATCH));
+        TRY(transformer_logits(ctx, g->model, last.y, first_rows(g->logits, B)));
+    }
     scope_end(ctx);
     arena_release(&ctx->arenas[ARENA_SAVED], mark);
     return OK;
 }
 
+/* Reads `count` tokens, which are in g->ids, of the text at place `first` alone. */
+static Status pass_piece(Ctx *ctx, BatchGenerator *g, int64_t first, int64_t past, int64_t count) {
+    g->cache.first = first;
+    g->cache.length = past;
+    g->cache.lengths = (Tensor){0};
+    return pass(ctx, g, 1, count, false);
+}
+
+/* Reads one token of each of `count` places; `past`: the most tokens that one has in the cache. */
+static Status pass_step(Ctx *ctx, BatchGenerator *g, int64_t count, int64_t past) {
+    g->cache.first = 0;
+    g->cache.length = past;
+    g->cache.lengths = first_rows(g->lengths, count);
+    return pass(ctx, g, count, 1, true);
+}
+
+static Status rehearse(Ctx *ctx, BatchGenerator *g) {
+    if (!g->in_step) {
+        TRY(pass_piece(ctx, g, 0, g->window - g->piece, g->piece));
+        return pass_step(ctx, g, g->rows, g->window - 1);
+    }
+    g->cache.length = g->window - chunk_of(g);
+    TRY(pass(ctx, g, g->rows, chunk_of(g), true));
+    g->cache.length = g->window - 1;
+    return pass(ctx, g, g->rows, 1, true);
+}
+
 Status batch_generator_take(Ctx *ctx, BatchGenerator *g) {
     const Config *c = &g->model->config;
-    int64_t chunk = chunk_of(g);
-    TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape2(g->rows, chunk), &g->tokens));
+    g->in_step = !attention_reads_pasts(ctx);
+    TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape1(room_of(g)), &g->tokens));
+    TRY(take(ctx, ARENA_SAVED, "cached lengths", I32, shape1(g->rows), &g->lengths));
     TRY(take(ctx, ARENA_SAVED, "last positions", I32, shape1(g->rows), &g->last));
     TRY(take(ctx, ARENA_SAVED, "last hidden states", ctx->dtype, shape2(g->rows, c->width), &g->hidden));
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(g->rows, config_padded_vocab(c)),
              &g->logits));
     TRY(transformer_take_cache(ctx, g->model, g->rows, g->window, 0, &g->cache));
-    if (!ctx->measuring) return OK;
-    g->cache.length = g->window - chunk;
-    TRY(pass(ctx, g, chunk));
-    g->cache.length = g->window - 1; // the last step
-    TRY(pass(ctx, g, 1));
-    g->cache.length = 0;
+    return ctx->measuring ? rehearse(ctx, g) : OK;
+}
+
+/* ---- places ---- */
+
+static void close_row(BatchRow *row) {
+    token_list_free(&row->text);
+    sampler_close(row->sampler);
+    *row = (BatchRow){0};
+}
+
+static bool is_free(const BatchRow *row) {
+    return row->text.count == 0;
+}
+
+static bool is_done(const BatchGenerator *g, const BatchRow *row) {
+    return row->ended || row->text.count - row->prompt == g->texts->tokens || row->text.count > g->window;
+}
+
+static Status finish_texts(BatchGenerator *g) {
+    for (int64_t r = 0; r < g->count; r++) {
+        if (!is_done(g, &g->places[r])) continue;
+        TRY(g->texts->finish(g->texts->context, &g->places[r]));
+        close_row(&g->places[r]);
+    }
     return OK;
 }
+
+/* Moves a text with its part of the cache to a free place. */
+static Status move(Ctx *ctx, BatchGenerator *g, int64_t from, int64_t to) {
+    const Tensor caches[] = {g->cache.k, g->cache.v};
+    const int64_t elements = g->places[from].read * tensor_width(g->cache.k);
+    for (int64_t layer = 0; layer < g->model->config.layers; layer++)
+        for (int i = 0; i < 2; i++)
+            TRY(ctx->device->copy(ctx->device, cache_rows(caches[i], layer, to, 1).data,
+                                  cache_rows(caches[i], layer, from, 1).data,
+                                  (size_t)elements * dtype_size(g->cache.k.dtype)));
+    g->places[to] = g->places[from];
+    g->places[from] = (BatchRow){0};
+    return OK;
+}
+
+/* Gives free places to the next prompts or, if none is left, to the last texts, so that the places in use are
+ * the first. */
+static Status fill_places(Ctx *ctx, BatchGenerator *g) {
+    bool any = true;
+    for (int64_t r = 0; r < g->rows; r++) {
+        if (!is_free(&g->places[r])) continue;
+        if (any) TRY(g->texts->next(g->texts->context, &g->places[r], &any));
+        if (any && r >= g->count) g->count = r + 1;
+        if (any) continue;
+        while (g->count > r && is_free(&g->places[g->count - 1])) g->count--;
+        if (g->count <= r) break;
+        TRY(move(ctx, g, --g->count, r));
+    }
+    return OK;
+}
+
+/* Samples a row's next token from its logits, if its prompt has been read and its text continues. */
+static Status draw(const BatchGenerator *g, BatchRow *row, float *logits) {
+    int32_t token;
+    if (is_done(g, row) || row->read < row->text.count) return OK;
+    if (sampler_penalizes(row->sampler))
+        sampler_penalize(row->sampler, row->text.ids, row->text.count, logits);
+    TRY(sampler_next(row->sampler, logits, row->text.count - row->prompt, &token));
+    row->ended = g->texts->ends(g->texts->context, row, token);
+    if (!row->ended) token_list_add(&row->text, token);
+    return OK;
+}
+
+static Status draw_all(Ctx *ctx, BatchGenerator *g, int64_t read) {
+    int64_t width = tensor_width(g->logits);
+    TRY(values_read(ctx, g->logits, 0, g->count * width, g->values));
+    for (int64_t r = 0; r < g->count; r++) {
+        g->places[r].read += read;
+        TRY(draw(g, &g->places[r], g->values + r * width));
+    }
+    return OK;
+}
+
+/* ---- texts of different lengths ---- */
+
+/* The last token of a prompt is left to the step, which computes its logits. */
+static Status read_pieces(Ctx *ctx, BatchGenerator *g) {
+    int64_t left = g->piece;
+    for (int64_t r = 0; r < g->count && left > 0; r++) {
+        BatchRow *row = &g->places[r];
+        int64_t count = row->text.count - 1 - row->read;
+        if (count > left) count = left;
+        if (count <= 0) continue;
+        memcpy(g->ids, row->text.ids + row->read, (size_t)count * sizeof *g->ids);
+        TRY(pass_piece(ctx, g, r, row->read, count));
+        row->read += count;
+        left -= count;
+    }
+    return OK;
+}
+
+static Status step(Ctx *ctx, BatchGenerator *g) {
+    int64_t most = 0;
+    for (int64_t r = 0; r < g->count; r++) {
+        g->ids[r] = (int32_t)g->places[r].read;
+        most = g->places[r].read > most ? g->places[r].read : most;
+    }
+    TRY(upload(ctx, g, g->count, g->lengths));
+    for (int64_t r = 0; r < g->count; r++) g->ids[r] = g->places[r].text.ids[g->places[r].read];
+    TRY(pass_step(ctx, g, g->count, most));
+    return draw_all(ctx, g, 1);
+}
+
+/* ---- in step ---- */
 
 /* The token of a row at a position. A row that has ended repeats its last token. */
 static int32_t token_at(const BatchRow *row, int64_t position) {
@@ -63,52 +221,47 @@ static int32_t token_at(const BatchRow *row, int64_t position) {
 }
 
 /* Reads the next T tokens of each row. Missing rows of the batch repeat its last row. */
-static Status read_tokens(Ctx *ctx, BatchGenerator *g, const BatchRow *rows, int64_t count, int64_t T) {
-    Device *device = ctx->device;
-    for (int64_t r = 0; r < g->rows; r++) g->ids[r] = (int32_t)((r + 1) * T - 1);
-    TRY(device->upload(device, g->last.data, g->ids, (size_t)g->rows * sizeof *g->ids));
+static Status step_together(Ctx *ctx, BatchGenerator *g, int64_t T) {
     for (int64_t r = 0; r < g->rows; r++)
         for (int64_t i = 0; i < T; i++)
-            g->ids[r * T + i] = token_at(&rows[r < count ? r : count - 1], g->cache.length + i);
-    TRY(device->upload(device, g->tokens.data, g->ids, (size_t)(g->rows * T) * sizeof *g->ids));
-    return pass(ctx, g, T);
+            g->ids[r * T + i] = token_at(&g->places[r < g->count ? r : g->count - 1], g->cache.length + i);
+    TRY(pass(ctx, g, g->rows, T, true));
+    return draw_all(ctx, g, T);
 }
 
-static bool is_done(const BatchRow *row, int64_t tokens) {
-    return row->ended || row->text.count - row->prompt == tokens;
-}
-
-/* Samples a row's next token from its logits, if its prompt has been read and its text continues. */
-static Status draw(const BatchGenerator *g, BatchRow *row, float *logits, int64_t tokens, EndsText ends,
-                   const void *context) {
-    int32_t token;
-    if (is_done(row, tokens) || g->cache.length < row->text.count) return OK;
-    if (sampler_penalizes(row->sampler))
-        sampler_penalize(row->sampler, row->text.ids, row->text.count, logits);
-    TRY(sampler_next(row->sampler, logits, row->text.count - row->prompt, &token));
-    row->ended = ends(context, token);
-    if (!row->ended) token_list_add(&row->text, token);
-    return OK;
-}
-
-static bool goes_on(const BatchGenerator *g, const BatchRow *rows, int64_t count, int64_t tokens) {
-    bool any = false;
-    for (int64_t r = 0; r < count; r++) any = any || !is_done(&rows[r], tokens);
-    return any && g->cache.length < g->window;
-}
-
-Status batch_generator_run(Ctx *ctx, BatchGenerator *g, BatchRow *rows, int64_t count, int64_t tokens,
-                           EndsText ends, const void *context) {
-    int64_t width = config_padded_vocab(&g->model->config), shortest = g->window;
-    for (int64_t r = 0; r < count; r++) shortest = rows[r].prompt < shortest ? rows[r].prompt : shortest;
-    g->cache.length = 0;
-    for (int64_t T; goes_on(g, rows, count, tokens);) {
+/* Generates the texts of one batch. */
+static Status run_together(Ctx *ctx, BatchGenerator *g) {
+    int64_t shortest = g->window;
+    bool any = true;
+    for (int64_t r = 0; r < g->count; r++)
+        shortest = g->places[r].prompt < shortest ? g->places[r].prompt : shortest;
+    for (g->cache.length = 0; any;) {
         int64_t left = shortest - g->cache.length, most = chunk_of(g);
-        T = left < 1 ? 1 : left < most ? left : most;
-        TRY(read_tokens(ctx, g, rows, count, T));
-        TRY(values_read(ctx, g->logits, 0, g->rows * width, g->values));
-        for (int64_t r = 0; r < count; r++)
-            TRY(draw(g, &rows[r], g->values + r * width, tokens, ends, context));
+        TRY(step_together(ctx, g, left < 1 ? 1 : left < most ? left : most));
+        any = false;
+        for (int64_t r = 0; r < g->count; r++) any = any || !is_done(g, &g->places[r]);
     }
     return OK;
+}
+
+static Status run(Ctx *ctx, BatchGenerator *g) {
+    for (;;) {
+        TRY(finish_texts(g));
+        TRY(fill_places(ctx, g));
+        if (!g->count) return OK;
+        if (g->in_step) {
+            TRY(run_together(ctx, g));
+        } else {
+            TRY(read_pieces(ctx, g));
+            TRY(step(ctx, g));
+        }
+    }
+}
+
+Status batch_generator_run(Ctx *ctx, BatchGenerator *g, const BatchTexts *texts) {
+    g->texts = texts;
+    Status status = run(ctx, g);
+    for (int64_t r = 0; r < g->rows; r++) close_row(&g->places[r]);
+    g->count = 0;
+    return status;
 }

@@ -1,7 +1,9 @@
-/* batch_generator: generates texts for several prompts at once. The rows advance in step: the length of the
- * shortest prompt is read at once, and then one token per row at a time: the prompt's next token if there is
- * one, else the sampled one. So there is no padding, and each row gets the same tokens as if it were
- * generated alone. Prompts of similar length waste least. */
+/* batch_generator: generates texts for several prompts at once. Each text has a place in the batch, with its
+ * own length, and a prompt takes the place of a text that has ended. Prompts are read in pieces between the
+ * steps, each of which reads one token per place. Where attention cannot read rows of several lengths
+ * (attention_reads_pasts), the rows advance in step: the length of the shortest prompt is read at once, and
+ * then one token per row: the prompt's next token if there is one, else the sampled one; a new batch begins
+ * when all texts have ended. There is no padding, and each text is the one that is generated alone. */
 #pragma once
 
 #include "data/token.h"
@@ -9,25 +11,41 @@
 #include "run/sampler.h"
 
 typedef struct {
-    TokenList text;   // the prompt, at least one token, followed by the sampled tokens; the caller frees it
+    int64_t number;   // the caller's
+    TokenList text;   // the prompt, at least one token, followed by the sampled tokens
     int64_t prompt;   // tokens of the prompt
+    int64_t read;     // tokens of the text in the cache
     Sampler *sampler; // used by this row only
     bool ended;       // ended by an end token, which is not in `text`
 } BatchRow;
 
-/* Whether a token ends a text. */
-typedef bool (*EndsText)(const void *context, int32_t token);
+/* Where prompts come from and texts go. */
+typedef struct {
+    void *context;
+    int64_t tokens; // most tokens after a prompt; fewer if the window ends
+    /* Sets number, text, prompt and sampler of an all-zero row; *any = false if no prompt is left. */
+    Status (*next)(void *context, BatchRow *row, bool *any);
+    bool (*ends)(void *context, const BatchRow *row, int32_t token); // whether a token ends a text
+    /* Receives a text in any order; the row's text and sampler are freed afterwards. */
+    Status (*finish)(void *context, BatchRow *row);
+} BatchTexts;
 
 typedef struct {
     Transformer *model;
-    int64_t rows, window; // prompts at once; tokens per row, including sampled ones
+    int64_t rows, window;    // prompts at once; tokens per row, including sampled ones
+    int64_t piece;           // most tokens of prompts that are read between two steps
+    const BatchTexts *texts; // of the run
+    BatchRow *places;        // (rows); one is free if its text is empty
+    int64_t count;           // the first `count` places are in use
+    bool in_step;            // the rows have one length, cache.length
     Cache cache;
-    Tensor tokens; // (rows, chunk) i32, device memory
-    Tensor last;   // (rows) i32: the last positions of a chunk
-    Tensor hidden; // (rows, C): hidden states at these positions
-    Tensor logits; // (rows, padded vocab) fp32
-    int32_t *ids;  // (rows * chunk) host memory
-    float *values; // (rows, padded vocab) host memory
+    Tensor tokens;  // (B, T) i32, device memory
+    Tensor lengths; // (rows) i32: tokens of each place in the cache
+    Tensor last;    // (rows) i32: the last positions of the rows
+    Tensor hidden;  // (rows, C): hidden states at these positions
+    Tensor logits;  // (rows, padded vocab) fp32
+    int32_t *ids;   // host memory for as many tokens
+    float *values;  // (rows, padded vocab) host memory
 } BatchGenerator;
 
 void batch_generator_open(Transformer *model, int64_t rows, int64_t window, BatchGenerator *generator);
@@ -36,6 +54,5 @@ void batch_generator_close(BatchGenerator *generator);
 /* Allocates device memory from ARENA_SAVED; with ctx->measuring also rehearses the largest passes. */
 CHECKED Status batch_generator_take(Ctx *ctx, BatchGenerator *generator);
 
-/* Generates at most `tokens` tokens after each of `count` prompts, 1 to `rows`; fewer if the window ends. */
-CHECKED Status batch_generator_run(Ctx *ctx, BatchGenerator *generator, BatchRow *rows, int64_t count,
-                                   int64_t tokens, EndsText ends, const void *context);
+/* Generates texts until no prompt is left. */
+CHECKED Status batch_generator_run(Ctx *ctx, BatchGenerator *generator, const BatchTexts *texts);

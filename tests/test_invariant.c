@@ -12,13 +12,14 @@
 enum {
     ALL = (1 << OP_COUNT) - 1,
     LAYERS = 2,
-    VOCAB = 131,   // padded
-    CONTEXT = 150, // more than two of attention's blocks of keys
-    ROWS = 64,     // of a batch
-    PROMPT = 12,   // tokens of its longest prompt
-    DRAWN = 5,     // tokens that are sampled
-    MIXES = 20,    // per family and dtype, besides one of all rows: 210 in all
-    WINDOW = PROMPT + DRAWN,
+    VOCAB = 131,         // padded
+    CONTEXT = 150,       // more than two of attention's blocks of keys
+    ROWS = 64,           // of a batch
+    PROMPT = 12,         // tokens of its longest prompt
+    DRAWN = 5,           // tokens that are sampled
+    MIXES = 20,          // per family and dtype, besides one of all rows: 210 in all
+    WINDOW = PROMPT + 2, // the longest texts fill it
+    TEXTS = 80,          // most texts of a mix, which take the places of those that have ended
 };
 
 typedef struct {
@@ -35,9 +36,11 @@ typedef struct {
     Cache cache;  // of one text
     Tensor tokens, logits;
     float *alone; // (CONTEXT, padded vocabulary): the logits of `tokens`
-    BatchRow texts[ROWS];
-    int64_t count;
-    float *drawn; // (ROWS, DRAWN, padded vocabulary): the logits from which the batch sampled
+    BatchRow texts[TEXTS];
+    uint64_t seed; // of the mix
+    int64_t begun, count;
+    int64_t full; // texts of all mixes that the window has ended
+    float *drawn; // (TEXTS, DRAWN, padded vocabulary): the logits from which the batch sampled
 } Subject;
 
 static int64_t padded(const Subject *s) {
@@ -92,7 +95,7 @@ static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t
     batch_generator_open(&s->model, rows, WINDOW, &s->generator);
     expect_ok(runner_start(&(Runner){&s->session, &s->ctx, &s->model, rehearse, s, false, seed, NULL}));
     s->alone = memory_array((size_t)(CONTEXT * padded(s)), sizeof *s->alone);
-    s->drawn = memory_array((size_t)(ROWS * DRAWN * padded(s)), sizeof *s->drawn);
+    s->drawn = memory_array((size_t)(TEXTS * DRAWN * padded(s)), sizeof *s->drawn);
 }
 
 static void close_subject(Subject *s) {
@@ -113,17 +116,14 @@ static void expect_same_logits(const float *one, const float *other) {
 
 /* ---- batches ---- */
 
-/* Keeps the logits of the row that is being sampled: the first that has no token for this position yet. */
-static bool keep_logits(const void *context, int32_t token) {
-    Subject *s = (Subject *)(uintptr_t)context;
+/* Keeps the logits of the row that is being sampled. */
+static bool keep_logits(void *context, const BatchRow *row, int32_t token) {
+    Subject *s = context;
     const BatchGenerator *g = &s->generator;
-    int64_t r = 0;
-    while (s->texts[r].ended || s->texts[r].text.count - s->texts[r].prompt == DRAWN ||
-           s->texts[r].text.count > g->cache.length)
-        r++;
-    assert_in_range(r, 0, s->count - 1);
-    int64_t index = s->texts[r].text.count - s->texts[r].prompt;
-    memcpy(s->drawn + (r * DRAWN + index) * padded(s), g->values + r * padded(s),
+    const int64_t place = row - g->places, index = row->text.count - row->prompt;
+    assert_in_range(place, 0, g->count - 1);
+    assert_in_range(index, 0, DRAWN - 1);
+    memcpy(s->drawn + (row->number * DRAWN + index) * padded(s), g->values + place * padded(s),
            (size_t)padded(s) * sizeof *s->drawn);
     return token % 16 == 3; // texts end at different lengths
 }
@@ -138,22 +138,43 @@ static void expect_as_alone(Subject *s, int64_t r) {
                            (const float *)s->logits.data + (i - 1) * padded(s));
 }
 
+static Status next_text(void *context, BatchRow *row, bool *any) {
+    Subject *s = context;
+    const uint64_t number = (uint64_t)s->begun;
+    const SamplerOptions options = {
+        .temperature = (double)(number % 3), .top_p = 1, .seed = s->seed, .sequence = number};
+    *any = s->begun < s->count;
+    if (!*any) return OK;
+    s->begun++;
+    row->number = (int64_t)number;
+    row->prompt = 1 + (int64_t)random_below(s->seed, number, PROMPT, PROMPT);
+    for (int64_t i = 0; i < row->prompt; i++)
+        token_list_add(&row->text, (int32_t)random_below(s->seed, number, (uint64_t)i, VOCAB));
+    return sampler_open(VOCAB, &options, &row->sampler);
+}
+
+static Status keep_text(void *context, BatchRow *row) {
+    Subject *s = context;
+    const int64_t drawn = row->text.count - row->prompt;
+    assert_true(row->ended || drawn == DRAWN || row->text.count == WINDOW + 1);
+    s->full += !row->ended && drawn < DRAWN;
+    s->texts[row->number] = *row;
+    row->text = (TokenList){0};
+    return OK;
+}
+
 static void mix(Subject *s, uint64_t seed) {
-    s->count = 1 + (int64_t)random_below(seed, ROWS, 0, (uint64_t)s->rows);
-    for (int64_t r = 0; r < s->count; r++) {
-        BatchRow *row = &s->texts[r];
-        const SamplerOptions options = {
-            .temperature = r % 3, .top_p = 1, .seed = seed, .sequence = (uint64_t)r};
-        *row = (BatchRow){.prompt = 1 + (int64_t)random_below(seed, (uint64_t)r, PROMPT, PROMPT)};
-        for (int64_t i = 0; i < row->prompt; i++)
-            token_list_add(&row->text, (int32_t)random_below(seed, (uint64_t)r, (uint64_t)i, VOCAB));
-        expect_ok(sampler_open(VOCAB, &options, &row->sampler));
-    }
-    expect_ok(batch_generator_run(&s->ctx, &s->generator, s->texts, s->count, DRAWN, keep_logits, s));
+    s->seed = seed;
+    s->begun = 0;
+    s->count = 1 + (int64_t)random_below(seed, TEXTS, 0, (uint64_t)(s->rows < ROWS ? 3 * s->rows : TEXTS));
+    s->generator.piece = 1 + (int64_t)random_below(seed, TEXTS, 1, WINDOW);
+    expect_ok(batch_generator_run(
+        &s->ctx, &s->generator,
+        &(BatchTexts){
+            .context = s, .tokens = DRAWN, .next = next_text, .ends = keep_logits, .finish = keep_text}));
     for (int64_t r = 0; r < s->count; r++) {
         expect_as_alone(s, r);
         token_list_free(&s->texts[r].text);
-        sampler_close(s->texts[r].sampler);
     }
 }
 

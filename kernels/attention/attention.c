@@ -63,15 +63,25 @@ static Status check_rotary(const AttentionForward *a) {
     return check_dense("attention", "frequencies", a->frequencies, dtype_wide(a->q.dtype), 1, size / 2);
 }
 
+bool attention_reads_pasts(const Ctx *ctx) {
+    return ctx->device->backend == BACKEND_CPU;
+}
+
 static Status check_cache(const Ctx *ctx, const AttentionForward *a, int64_t kv_width) {
     TRY(check_that("attention", tensor_empty(a->cache_k) == tensor_empty(a->cache_v),
                    "cache_k and cache_v come together"));
-    if (tensor_empty(a->cache_k)) return check_that("attention", a->past == 0, "past is 0 without a cache");
+    if (tensor_empty(a->cache_k))
+        return check_that("attention", a->past == 0 && tensor_empty(a->pasts), "past is 0 without a cache");
     TRY(check_that("attention", !ctx->training, "a cache is for inference only"));
     TRY(check_that("attention", a->cache_k.shape.rank == 3 && a->cache_k.shape.d[0] == batch_of(a),
                    "the cache is (B, capacity, kv_heads*D)"));
     if (!tensor_empty(a->past_on_device))
         TRY(check_dense("attention", "past_on_device", a->past_on_device, I32, 1, 1));
+    if (!tensor_empty(a->pasts)) {
+        TRY(check_dense("attention", "pasts", a->pasts, I32, 1, batch_of(a)));
+        TRY(check_that("attention", a->causal && attention_reads_pasts(ctx),
+                       "pasts are for causal attention on the CPU"));
+    }
     int64_t capacity = a->cache_k.shape.d[1];
     TRY(check_that("attention", a->past >= 0 && keys_of(a) <= capacity,
                    "past + T is at most the capacity of the cache"));

@@ -34,7 +34,8 @@
  * starts[i], where its document begins, and rotary positions count from there.
  *
  * With a cache (inference only) k and v are first copied to rows [past, past + T) of cache_k and cache_v, and
- * the queries attend to the cache's first past + T rows. */
+ * the queries attend to the cache's first past + T rows. With pasts, batch row b has pasts[b] in place of
+ * past. */
 #pragma once
 
 #include "kernels/dropout/dropout.h"
@@ -60,6 +61,8 @@ typedef struct {
                              // column is j
     Tensor cache_k, cache_v; // (B, capacity, kv_heads*D); empty: no cache
     int64_t past;            // rows already in the cache
+    Tensor pasts;            // (B) i32, or empty: those of each batch row, of which past is the greatest.
+                             // Only causal, with a cache, where attention_reads_pasts
     Tensor past_on_device;   // (1) i32, or empty: with T <= ATTENTION_FEW and D <= ATTENTION_WIDTH the fused
                              // CUDA form reads past here, so that a captured graph stays valid; the caller
                              // has checked that it is at most capacity - T
@@ -72,6 +75,15 @@ typedef struct {
     Tensor dy;         // (B, T, heads*D)
     Tensor dq, dk, dv; // views shaped as q, k, v; written
 } AttentionBackward;
+
+/* Whether the device's forms read pasts. */
+bool attention_reads_pasts(const Ctx *ctx);
+
+/* On the CPU: the number of keys before batch row b's first query. */
+static inline int64_t attention_past(const AttentionForward *a, int64_t b) {
+    if (!tensor_empty(a->pasts)) return ((const int32_t *)a->pasts.data)[b];
+    return a->past + a->k.shape.d[1] - a->q.shape.d[1];
+}
 
 /* Where they are empty, y, and in training lse and probabilities, are allocated from `saved`. */
 CHECKED Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved);

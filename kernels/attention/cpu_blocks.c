@@ -88,7 +88,7 @@ int64_t attention_visible(const AttentionProblem *p, int64_t b, int64_t i) {
         int64_t length = ((const int32_t *)p->a->key_lengths.data)[b];
         limit = length < limit ? length : limit;
     }
-    int64_t last = i + p->keys - p->queries + 1;
+    int64_t last = attention_past(p->a, b) + i + 1;
     if (p->a->causal && last < limit) limit = last;
     return limit > 0 ? limit : 0;
 }
@@ -100,7 +100,7 @@ void attention_mask(const AttentionProblem *p, int64_t b, int64_t i, int64_t j, 
             scores[key * QUERY_BLOCK + query] = -INFINITY;
     if (!p->a->causal) return;
     for (int64_t key = 0; key < keys; key++) {
-        int64_t blind = j + key - (p->keys - p->queries) - i; // queries before this one do not see the key
+        int64_t blind = j + key - attention_past(p->a, b) - i; // queries before this one do not see the key
         for (int64_t query = 0; query < blind && query < QUERY_BLOCK; query++)
             scores[key * QUERY_BLOCK + query] = -INFINITY;
     }

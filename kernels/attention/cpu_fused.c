@@ -192,7 +192,8 @@ static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, fl
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t row = 0; row < tensor_rows(q); row++) {
             float *cosines = float_row(turns, omp_get_thread_num()), *sines = cosines + half;
-            float position = (float)(a->past + row % rows - attention_first_key(a, row / rows, row % rows));
+            int64_t b = row / rows, t = row % rows;
+            float position = (float)(attention_past(a, b) + t - attention_first_key(a, b, t));
             for (int64_t d = 0; d < half; d++) {
                 float angle = position * frequencies[d];
                 cosines[d] = cosf(angle);
@@ -209,8 +210,8 @@ static void append(const AttentionProblem *p, Tensor from, Tensor cache) {
     size_t bytes = (size_t)tensor_width(from) * sizeof(stored);
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t t = 0; t < p->queries; t++)
-            memcpy(stored_row(cache, b * p->key_rows + p->a->past + t), stored_row(from, b * p->queries + t),
-                   bytes);
+            memcpy(stored_row(cache, b * p->key_rows + attention_past(p->a, b) + t),
+                   stored_row(from, b * p->queries + t), bytes);
 }
 
 static bool on_tiles(void) {

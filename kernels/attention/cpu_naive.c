@@ -31,7 +31,8 @@ static void rotate(const Ctx *ctx, const AttentionForward *a, Tensor x, bool bac
             for (int64_t d = 0; d < half; d++) {
                 stored *at = stored_row(x, row) + first + d;
                 real low = load(at[0]), high = load(at[half]);
-                int64_t position = a->past + row % rows - start_of(a, row / rows, row % rows);
+                int64_t b = row / rows, t = row % rows;
+                int64_t position = attention_past(a, b) + t - start_of(a, b, t);
                 real angle = (real)position * frequency[d];
                 real cosine = cos(angle), sine = back ? -sin(angle) : sin(angle);
                 at[0] = store(low * cosine - high * sine);
@@ -39,11 +40,13 @@ static void rotate(const Ctx *ctx, const AttentionForward *a, Tensor x, bool bac
             }
 }
 
-static void append(const Ctx *ctx, Tensor x, int64_t past, Tensor cache) {
+static void append(const Ctx *ctx, const AttentionForward *a, Tensor x, Tensor cache) {
     int64_t batch = x.shape.d[0], rows = x.shape.d[1], width = x.shape.d[2], capacity = cache.shape.d[1];
-    EACH (ctx, row, batch * rows, width)
-        memcpy((stored *)cache.data + (row / rows * capacity + past + row % rows) * width, stored_row(x, row),
-               (size_t)width * sizeof(stored));
+    EACH (ctx, row, batch * rows, width) {
+        int64_t b = row / rows;
+        memcpy((stored *)cache.data + (b * capacity + attention_past(a, b) + row % rows) * width,
+               stored_row(x, row), (size_t)width * sizeof(stored));
+    }
 }
 
 /* (B, rows of x, heads*D) -> (B, heads, rows of split, D); a cache may have more rows than split. */
@@ -54,6 +57,16 @@ static void split_heads(const Ctx *ctx, Tensor x, Tensor split) {
         for (int64_t t = 0; t < rows; t++, out += size)
             memcpy(out, stored_row(x, head / heads * x.shape.d[1] + t) + head % heads * size,
                    (size_t)size * sizeof(stored));
+    }
+}
+
+/* Sets values that no query of their batch row sees to zero: the cache may hold anything there, and the
+ * product multiplies it by 0. */
+static void blank(const Ctx *ctx, const AttentionForward *a, const Sizes *s, Tensor v) {
+    EACH (ctx, head, s->batch * s->kv_heads, s->keys * s->size) {
+        int64_t seen = attention_past(a, head / s->kv_heads) + s->queries;
+        memset((stored *)v.data + (head * s->keys + seen) * s->size, 0,
+               (size_t)((s->keys - seen) * s->size) * sizeof(stored));
     }
 }
 
@@ -117,7 +130,7 @@ static void mask(const Ctx *ctx, const AttentionForward *a, const Sizes *s, stor
         int64_t b = row / (s->heads * s->queries), i = row % s->queries, first = start_of(a, b, i);
         stored *scores = p + row * s->keys;
         for (int64_t j = 0; j < s->keys; j++)
-            if (j < first || (a->causal && j > i + s->keys - s->queries) ||
+            if (j < first || (a->causal && j > i + attention_past(a, b)) ||
                 (key_lengths && j >= key_lengths[b]))
                 scores[j] = store(-(real)INFINITY);
     }
@@ -213,13 +226,14 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
         }
     if (cached)
         PRIMITIVE (ctx, "cache append", MEMORY, torch_call("aten::copy_")) {
-            append(ctx, a->k, a->past, a->cache_k);
-            append(ctx, a->v, a->past, a->cache_v);
+            append(ctx, a, a->k, a->cache_k);
+            append(ctx, a, a->v, a->cache_v);
         }
     PRIMITIVE (ctx, "split heads", MEMORY, torch_call("aten::copy_")) {
         split_heads(ctx, a->q, q);
         split_heads(ctx, cached ? a->cache_k : a->k, k);
         split_heads(ctx, cached ? a->cache_v : a->v, v);
+        if (!tensor_empty(a->pasts)) blank(ctx, a, &s, v);
     }
     if (tensor_empty(p))
         TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", dtype,

@@ -8,12 +8,14 @@ static Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t rows = tensor_count(e->tokens), columns = tensor_width(e->tokens), width = tensor_width(e->y);
     bool positioned = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
     const int32_t *tokens = e->tokens.data, *segments = tensor_empty(e->segments) ? NULL : e->segments.data;
+    const int32_t *pasts = tensor_empty(e->pasts) ? NULL : e->pasts.data;
     float scale = (float)e->scale;
     PRIMITIVE (ctx, "gather and add", EMBEDDING) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++) {
             const stored *token = stored_row(e->token, tokens[n]);
-            const stored *position = positioned ? stored_row(e->position, e->past + n % columns) : token;
+            const int64_t past = pasts ? pasts[n / columns] : e->past;
+            const stored *position = positioned ? stored_row(e->position, past + n % columns) : token;
             const stored *segment = segmented ? stored_row(e->segment, segments ? segments[n] : 0) : token;
             stored *y = stored_row(e->y, n);
             float with_position = positioned, with_segment = segmented;

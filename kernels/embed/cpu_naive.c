@@ -7,10 +7,12 @@ static void gather(const Ctx *ctx, const stored *table, const int32_t *tokens, i
         for (int64_t c = 0; c < width; c++) y[n * width + c] = table[tokens[n] * width + c];
 }
 
-static void gather_positions(const Ctx *ctx, const stored *table, int64_t batch, int64_t columns,
-                             int64_t width, stored *y) {
-    EACH (ctx, b, batch, columns * width)
-        for (int64_t i = 0; i < columns * width; i++) y[b * columns * width + i] = table[i];
+static void gather_positions(const Ctx *ctx, const EmbedForward *e, int64_t batch, int64_t count, stored *y) {
+    const int32_t *pasts = tensor_empty(e->pasts) ? NULL : e->pasts.data;
+    EACH (ctx, b, batch, count) {
+        const stored *from = stored_row(e->position, pasts ? pasts[b] : e->past);
+        for (int64_t i = 0; i < count; i++) y[b * count + i] = from[i];
+    }
 }
 
 static void scale(const Ctx *ctx, real factor, int64_t count, stored *y) {
@@ -41,8 +43,7 @@ static Status embed_forward_cpu_naive(Ctx *ctx, const void *contract) {
         Tensor positions; // (B, T, C)
         TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
         PRIMITIVE (ctx, "position gather", EMBEDDING, torch_call("aten::embedding"))
-            gather_positions(ctx, (const stored *)e->position.data + e->past * width, batch, columns, width,
-                             positions.data);
+            gather_positions(ctx, e, batch, columns * width, positions.data);
         PRIMITIVE (ctx, "add", EMBEDDING, torch_call("aten::add"))
             add(ctx, positions.data, tensor_count(e->y), e->y.data);
     }

@@ -22,6 +22,7 @@ static Status check_forward(const EmbedForward *e) {
     TRY(check_dense(OPERATION_NAME, "y", e->y, type, batch * columns, width));
     if (!tensor_empty(e->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", e->past_on_device, I32, 1, 1));
+    if (!tensor_empty(e->pasts)) TRY(check_dense(OPERATION_NAME, "pasts", e->pasts, I32, 1, batch));
     TRY(check_that(OPERATION_NAME, e->scale != 0, "scale is not 0: 1 leaves the token's row as it is"));
     if (!tensor_empty(e->segments))
         TRY(check_dense(OPERATION_NAME, "segments", e->segments, I32, batch, columns));
@@ -45,6 +46,9 @@ static double touched_rows(const EmbedForward *e) {
 Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved) {
     TRY(take_outputs(ctx, e, saved));
     TRY(check_forward(e));
+    TRY(check_that(OPERATION_NAME,
+                   tensor_empty(e->pasts) || (!ctx->training && ctx->device->backend == BACKEND_CPU),
+                   "pasts are for inference on the CPU"));
     if (tensor_count(e->tokens) == 0) return OK;
     double size = (double)dtype_size(e->y.dtype), width = (double)tensor_width(e->y);
     double elements = (double)tensor_count(e->y);

@@ -39,6 +39,7 @@ typedef struct {
     Prompt *prompts; // (count)
     int64_t count, room;
     int64_t longest; // tokens of the longest prompt
+    int64_t next;    // the next prompt to begin
     Answers *answers;
     bool warned; // the warning about an unknown key was printed
     Ctx ctx;
@@ -110,7 +111,8 @@ static void sort_prompts(Job *job, int64_t first) {
 
 /* ---- writing ---- */
 
-static Status write_answer(const Job *job, int64_t number, const BatchRow *row) {
+static Status write_answer(void *context, BatchRow *row) {
+    const Job *job = context;
     Bytes text = {0};
     JsonWriter w = {0};
     TextStream stream = {.begun = !job->chat.tokenizer};
@@ -124,7 +126,7 @@ static Status write_answer(const Job *job, int64_t number, const BatchRow *row) 
     json_write_key(&w, "ended");
     json_write_boolean(&w, row->ended);
     json_write_close(&w, '}');
-    Status status = answers_add(job->answers, number, w.text, (int64_t)w.length);
+    Status status = answers_add(job->answers, row->number, w.text, (int64_t)w.length);
     json_writer_free(&w);
     memory_free(text.bytes);
     return status;
@@ -148,39 +150,29 @@ static Status prepare(Job *job) {
     return runner_start(&(Runner){s, &job->ctx, &job->model, rehearse, job, false, o->seed, NULL});
 }
 
-static bool ends_text(const void *context, int32_t token) {
+static bool ends_text(void *context, const BatchRow *row, int32_t token) {
     const Job *job = context;
+    (void)row;
     const EndTokens *ends = &job->session->config.ends;
     if (job->chat.tokenizer && token == job->chat.end) return true;
     return ends->count ? end_tokens_hold(ends, token)
                        : token == tokenizer_end_of_text(job->session->tokenizer);
 }
 
-/* A prompt's number determines its random numbers, so its answer does not depend on the rest of the batch. */
-static Status open_rows(const Job *job, const Prompt *prompts, int64_t count, BatchRow *rows) {
-    for (int64_t i = 0; i < count; i++) {
-        SamplerOptions sampling = job->sampling;
-        sampling.sequence = (uint64_t)prompts[i].number;
-        rows[i].prompt = prompts[i].length;
-        for (int64_t t = 0; t < prompts[i].length; t++)
-            token_list_add(&rows[i].text, job->tokens.ids[prompts[i].first + t]);
-        TRY(sampler_open(job->session->config.vocab, &sampling, &rows[i].sampler));
-    }
-    return OK;
-}
-
-static Status run_batch(Job *job, const Prompt *prompts, int64_t count) {
-    BatchRow *rows = memory_array((size_t)count, sizeof *rows);
-    Status status = open_rows(job, prompts, count, rows);
-    if (!status)
-        status = batch_generator_run(&job->ctx, &job->generator, rows, count, job->most, ends_text, job);
-    for (int64_t i = 0; i < count; i++) {
-        if (!status) status = write_answer(job, prompts[i].number, &rows[i]);
-        token_list_free(&rows[i].text);
-        sampler_close(rows[i].sampler);
-    }
-    memory_free(rows);
-    return status;
+/* A prompt's number determines its random numbers, so its answer does not depend on the rest of the batch. An
+ * interrupted run finishes the texts that it has begun. */
+static Status next_prompt(void *context, BatchRow *row, bool *any) {
+    Job *job = context;
+    *any = job->next < job->count && !signals_caught();
+    if (!*any) return OK;
+    const Prompt *prompt = &job->prompts[job->next++];
+    SamplerOptions sampling = job->sampling;
+    sampling.sequence = (uint64_t)prompt->number;
+    row->number = prompt->number;
+    row->prompt = prompt->length;
+    for (int64_t t = 0; t < prompt->length; t++)
+        token_list_add(&row->text, job->tokens.ids[prompt->first + t]);
+    return sampler_open(job->session->config.vocab, &sampling, &row->sampler);
 }
 
 static Status open_answers(Job *job) {
@@ -199,13 +191,15 @@ static Status run_all(Job *job) {
     TRY(json_lines_read(job->own->prompts, read_prompt, job));
     if (!job->count) return fail(ERROR_FORMAT, "%s has no prompts", job->own->prompts);
     TRY(open_answers(job));
-    int64_t first = answers_kept(job->answers);
-    sort_prompts(job, first);
+    job->next = answers_kept(job->answers);
     TRY(prepare(job));
-    for (int64_t count; first < job->count && !signals_caught(); first += count) {
-        count = job->count - first < job->generator.rows ? job->count - first : job->generator.rows;
-        TRY(run_batch(job, job->prompts + first, count));
-    }
+    if (job->generator.in_step) sort_prompts(job, job->next);
+    TRY(batch_generator_run(&job->ctx, &job->generator,
+                            &(BatchTexts){.context = job,
+                                          .tokens = job->most,
+                                          .next = next_prompt,
+                                          .ends = ends_text,
+                                          .finish = write_answer}));
     return answers_finish(job->answers, &whole);
 }
 
