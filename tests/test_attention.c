@@ -221,7 +221,7 @@ static void wrong_contracts_are_refused(void **state) {
                                     .y = tensor_view(NULL, F32, shape3(2, 3, 24)),
                                     .heads = 4,
                                     .kv_heads = 2};
-    AttentionForward wrong[7] = {right, right, right, right, right, right, right};
+    AttentionForward wrong[9] = {right, right, right, right, right, right, right, right, right};
     wrong[0].kv_heads = 3;
     wrong[1].heads = 5;
     wrong[2].k = tensor_view(NULL, F32, shape3(2, 5, 24));
@@ -229,8 +229,10 @@ static void wrong_contracts_are_refused(void **state) {
     wrong[4].past = 1; // and no cache
     wrong[5].key_lengths = tensor_view(NULL, I32, shape1(3));
     wrong[6].cache_k = wrong[6].cache_v = tensor_view(NULL, F32, shape3(2, 7, 12));
-    wrong[6].past = 3; // 3 + 5 > 7
-    for (int i = 0; i < 7; i++) {
+    wrong[6].past = 3;                                                   // 3 + 5 > 7
+    wrong[7].pasts = wrong[8].pasts = tensor_view(NULL, I32, shape1(2)); // without a cache; not causal
+    wrong[8].cache_k = wrong[8].cache_v = tensor_view(NULL, F32, shape3(2, 7, 12));
+    for (int i = 0; i < 9; i++) {
         Status status = attention_forward(&ctx, &wrong[i], ARENA_SAVED);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);

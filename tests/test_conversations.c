@@ -5,6 +5,7 @@
 #include "tests/support/chat.h"
 #include "tests/support/program.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -390,6 +391,24 @@ static void prompts_in_batches(void **state) {
                     "infer --prompts=bad.jsonl --model=model");
 }
 
+/* An interrupted run finishes every text that it has begun, and the same command continues after these. */
+static void prompts_go_on(void **state) {
+    static const char command[] =
+        "infer --prompts=many.jsonl --model=model --batch=5 --tokens=50 --device=cpu --dtype=fp32 "
+        "--fused=1,invariant --output=";
+    char text[256];
+    int64_t held;
+    program_succeeds(*state, "for i in $(seq 30); do cat prompts.jsonl; done >many.jsonl");
+    snprintf(text, sizeof text, "%sx", command);
+    const Ran *ran = program_interrupt_answers(*state, "x", text);
+    assert_int_equal(sscanf(strstr(ran->error, "x.part holds "), "x.part holds %" SCNd64, &held), 1);
+    assert_in_range(held, 5, 149); // the texts that were in the batch are there
+    ran = program_succeeds(*state, "%s", text);
+    expect_text(ran->error, "continuing after these");
+    program_succeeds(*state, "%sall --batch=1 -q", command);
+    expect_same_file(*state, "x", "all");
+}
+
 static void texts_of_json_lines(void **state) {
     write_text_file(inside(*state, "texts.jsonl"),
                     "{\"t\": \"the box and the door\"}\n{\"t\": \"one two three\"}\n");
@@ -447,6 +466,7 @@ int main(void) {
         cmocka_unit_test(a_chosen_template_is_kept),
         cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(prompts_in_batches),
+        cmocka_unit_test(prompts_go_on),
         cmocka_unit_test(texts_of_json_lines),
         cmocka_unit_test(what_is_no_prose_is_said),
         cmocka_unit_test(interrupts),

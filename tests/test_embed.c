@@ -203,6 +203,43 @@ static void one_token_repeated(void **state) {
     compare(&c, variant->name, got, want, bound);
 }
 
+/* out[0]: rows with pasts of their own; out[1]: each row alone. */
+static void run_pasts(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Batch *batch = what;
+    const Case *c = &batch->size;
+    const int32_t pasts[] = {4, 0, 9};
+    const Dtype dtype = rig->ctx.dtype;
+    if (rig->ctx.device->backend != BACKEND_CPU) return;
+    EmbedForward f = {.tokens = rig_put_ints(rig, "tokens", shape2(c->batch, c->columns), batch->tokens),
+                      .token = rig_put(rig, "token", dtype, shape2(c->vocabulary, c->width), in[TOKEN]),
+                      .position =
+                          rig_put(rig, "position", dtype, shape2(c->positions, c->width), in[POSITION]),
+                      .scale = 1,
+                      .past = 9,
+                      .pasts = rig_put_ints(rig, "pasts", shape1(3), pasts),
+                      .y = rig_blank(rig, "y", dtype, shape3(c->batch, c->columns, c->width))};
+    expect_ok(embed_forward(&rig->ctx, &f, ARENA_SAVED));
+    rig_get(rig, f.y, out[0]);
+    f.pasts = (Tensor){0};
+    for (int64_t b = 0; b < c->batch; b++) {
+        EmbedForward one = f;
+        one.past = pasts[b];
+        one.tokens = tensor_elements(f.tokens, b * c->columns, shape2(1, c->columns));
+        one.y = tensor_elements(f.y, b * c->columns * c->width, shape3(1, c->columns, c->width));
+        expect_ok(embed_forward(&rig->ctx, &one, ARENA_SAVED));
+    }
+    rig_get(rig, f.y, out[1]);
+}
+
+static void rows_have_pasts(void **state) {
+    const Case c = {3, 5, 31, 40, .positions = 14};
+    Batch batch;
+    double *in[INPUTS], *got[2] = {zeros(count_of(&c, DY)), zeros(count_of(&c, DY))};
+    make_inputs(&c, test_variant(state, OP_EMBED)->dtype, &batch, in);
+    rig_run(test_variant(state, OP_EMBED), run_pasts, &batch, in, got);
+    expect_equal(got[0], got[1], count_of(&c, DY), "y");
+}
+
 static void no_tokens_are_harmless(void **state) {
     const Variant *variant = test_variant(state, OP_EMBED);
     const Case c = {0, 4, 5, 8, .positions = 4};
@@ -276,6 +313,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ONCE(specification_follows_the_formula), ONCE(gradients_are_slopes),
         ONCE(wrong_contracts_are_refused),       ON_EACH_VARIANT(form_follows_the_specification),
-        ON_EACH_VARIANT(one_token_repeated),     ON_EACH_VARIANT(no_tokens_are_harmless)};
+        ON_EACH_VARIANT(one_token_repeated),     ON_EACH_VARIANT(no_tokens_are_harmless),
+        ON_EACH_VARIANT(rows_have_pasts)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -245,6 +245,7 @@ static void on_family(const Family *family, int mixes) {
         const int count =
             rows[i] == ROWS ? 1 : mixes / (SIZES - 1); // the largest takes as long as the others
         for (int m = 0; m < count; m++) mix(&s, (uint64_t)(100 * i + m));
+        if (count > 1) assert_true(s.full > 0);
         if (i == 0) expect_all_pieces(&s);
         close_subject(&s);
     }

@@ -232,25 +232,6 @@ static void test_sentence_transformers(void **state) {
                     "infer --model=st --device=cpu --embed=l.txt --output=e.safetensors");
 }
 
-/* Starts the command and interrupts it when "x.part" holds some answers. */
-static void interrupt(const char *folder, const char *command) {
-    struct stat about = {0};
-    off_t begun = 0;
-    pid_t program = program_start(folder, "%s", command);
-    program_wait_handler(program, SIGINT);
-    while (!begun || about.st_size < begun + 100) {
-        if (!begun && stat(inside(folder, "x.part"), &about) == 0) begun = about.st_size;
-        if (begun) assert_int_equal(stat(inside(folder, "x.part"), &about), 0);
-        assert_true(program_runs(program));
-        wait_ms(1);
-    }
-    kill(program, SIGINT);
-    const Ran *ran = program_end(folder, program);
-    assert_int_equal(ran->code, 128 + SIGINT);
-    expect_text(ran->error, "interrupted: x.part holds ");
-    assert_false(path_exists(inside(folder, "x")));
-}
-
 /* Written answers are kept, and the same command continues; an incomplete last answer is computed again. */
 static void test_interrupted(void **state) {
     const char *const commands[] = {
@@ -266,7 +247,7 @@ static void test_interrupted(void **state) {
         snprintf(score, sizeof score, "%s", bleu ? bleu : "");
         snprintf(command, sizeof command, "%s --output=x", commands[i]);
         program_succeeds(*state, "rm -f x");
-        interrupt(*state, command);
+        program_interrupt_answers(*state, "x", command);
         program_refuses(*state, ERROR_USAGE, "x.part is what a run with other options", "%s --batch=2",
                         command);
         program_succeeds(*state, "printf half >>x.part");

@@ -130,13 +130,13 @@ static void documents_see_themselves(void **state) {
     for (int i = 0; i < DOCUMENTS; i++) check(variant, &documents[i].size, documents[i].tokens);
 }
 
-/* Copies rows [first, first + count) of each batch row from or to a (B, T, width) array. */
-static double *rows_of(const AttentionCase *c, double *whole, int64_t width, int64_t first, int64_t count,
-                       const double *into) {
+/* Copies rows [firsts[b], firsts[b] + count) of each batch row b from or to a (B, T, width) array. */
+static double *rows_of(const AttentionCase *c, double *whole, int64_t width, const int32_t *firsts,
+                       int64_t count, const double *into) {
     double *part = into ? NULL : zeros(c->batch * count * width);
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t i = 0; i < count * width; i++) {
-            double *at = whole + (b * c->queries + first) * width + i;
+            double *at = whole + (b * c->queries + firsts[b]) * width + i;
             if (into)
                 *at = into[b * count * width + i];
             else
@@ -146,9 +146,19 @@ static double *rows_of(const AttentionCase *c, double *whole, int64_t width, int
 }
 
 /* A prompt of 5, then pieces of 1, 1, 3, .... out: y, rotated q, and the keys' cache; the past is also given
- * on the device. */
-enum { PIECES = 7, CAPACITY = 80 };
-static const int32_t pieces[PIECES] = {5, 1, 1, 3, 1, 60, 1};
+ * on the device. Where rows may have pasts of their own, each is 2 behind the one before it, in which case the
+ * cache contains NaN after its last key, and ends repeat. */
+enum { PIECES = 7, CAPACITY = 80, ROWS = 2, BEHIND = 2 };
+static const int32_t pieces[PIECES + BEHIND * (ROWS - 1)] = {5, 1, 1, 3, 1, 60, 1, 1, 1};
+
+static int32_t pasts_of(const AttentionCase *c, int32_t past, int32_t rows, bool behind,
+                        int32_t pasts[ROWS]) {
+    for (int32_t b = 0; b < ROWS; b++) {
+        int32_t own = past - (behind ? BEHIND * b : 0), most = (int32_t)c->queries - rows;
+        pasts[b] = own < 0 ? 0 : own < most ? own : most;
+    }
+    return pasts[0];
+}
 
 static void run_cached(Rig *rig, const void *what, double *const *in, double *const *out) {
     const AttentionBatch *batch = what;
@@ -158,13 +168,17 @@ static void run_cached(Rig *rig, const void *what, double *const *in, double *co
     const Shape capacity = shape3(c->batch, CAPACITY, kv_width);
     Tensor cache_k = rig_blank(rig, "cache_k", dtype, capacity),
            cache_v = rig_blank(rig, "cache_v", dtype, capacity);
-    for (int32_t piece = 0, past = 0; piece < PIECES; past += pieces[piece++]) {
-        int64_t rows = pieces[piece], count = c->batch * rows * q_width;
+    const bool behind = c->batch == ROWS && attention_reads_pasts(&rig->ctx);
+    const int count_of_pieces = behind ? sizeof pieces / sizeof *pieces : PIECES;
+    for (int32_t piece = 0, all = 0; piece < count_of_pieces; all += pieces[piece++]) {
+        int32_t pasts[ROWS], rows = pieces[piece];
+        const int32_t past = pasts_of(c, all, rows, behind, pasts);
+        const int64_t count = c->batch * rows * q_width;
         const Shape q = shape3(c->batch, rows, q_width), kv = shape3(c->batch, rows, kv_width);
         AttentionForward a = {
-            .q = rig_put(rig, "q", dtype, q, rows_of(c, in[0], q_width, past, rows, NULL)),
-            .k = rig_put(rig, "k", dtype, kv, rows_of(c, in[1], kv_width, past, rows, NULL)),
-            .v = rig_put(rig, "v", dtype, kv, rows_of(c, in[2], kv_width, past, rows, NULL)),
+            .q = rig_put(rig, "q", dtype, q, rows_of(c, in[0], q_width, pasts, rows, NULL)),
+            .k = rig_put(rig, "k", dtype, kv, rows_of(c, in[1], kv_width, pasts, rows, NULL)),
+            .v = rig_put(rig, "v", dtype, kv, rows_of(c, in[2], kv_width, pasts, rows, NULL)),
             .y = rig_blank(rig, "y", dtype, q),
             .heads = c->heads,
             .kv_heads = c->kv_heads,
@@ -176,12 +190,13 @@ static void run_cached(Rig *rig, const void *what, double *const *in, double *co
             .cache_v = cache_v,
             .past = past,
             .past_on_device = rig_put_ints(rig, "past", shape1(1), &past)};
+        if (behind) a.pasts = rig_put_ints(rig, "pasts", shape1(ROWS), pasts);
         expect_ok(attention_forward(&rig->ctx, &a, ARENA_SAVED));
         double *y = zeros(count), *turned = zeros(count);
         rig_get(rig, a.y, y);
         rig_get(rig, a.q, turned);
-        rows_of(c, out[0], q_width, past, rows, y);
-        rows_of(c, out[1], q_width, past, rows, turned);
+        rows_of(c, out[0], q_width, pasts, rows, y);
+        rows_of(c, out[1], q_width, pasts, rows, turned);
     }
     rig_get(rig, cache_k, out[2]);
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -166,6 +167,28 @@ void program_needs_gpu(const char *folder) {
 void wait_ms(int ms) {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
     nanosleep(&time, NULL);
+}
+
+const Ran *program_interrupt_answers(const char *folder, const char *file, const char *command) {
+    struct stat about = {0};
+    off_t begun = 0;
+    char part[64], said[96];
+    snprintf(part, sizeof part, "%s.part", file);
+    snprintf(said, sizeof said, "interrupted: %s holds ", part);
+    pid_t program = program_start(folder, "%s", command);
+    program_wait_handler(program, SIGINT);
+    while (!begun || about.st_size < begun + 100) {
+        if (!begun && stat(inside(folder, part), &about) == 0) begun = about.st_size;
+        if (begun) assert_int_equal(stat(inside(folder, part), &about), 0);
+        assert_true(program_runs(program));
+        wait_ms(1);
+    }
+    kill(program, SIGINT);
+    const Ran *ran = program_end(folder, program);
+    assert_int_equal(ran->code, 128 + SIGINT);
+    expect_text(ran->error, said);
+    assert_false(path_exists(inside(folder, file)));
+    return ran;
 }
 
 bool program_runs(pid_t program) {

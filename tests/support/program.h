@@ -46,6 +46,8 @@ bool program_runs(pid_t program);
 /* Waits until the program handles the signal; fails the test if the program ends before. */
 void program_wait_handler(pid_t program, int number);
 void wait_ms(int ms);
+/* Starts a command with --output=FILE and interrupts it when FILE.part holds some answers. */
+const Ran *program_interrupt_answers(const char *folder, const char *file, const char *command);
 
 /* The events of a --log file, as an array to free with json_decref. An incomplete last line is ignored while
  * the program runs, and fails the test otherwise. */
