@@ -32,7 +32,7 @@ typedef struct {
 typedef struct Answers Answers;
 
 /* ERROR_USAGE if FILE.part is another run's, ERROR_FILE if another process is writing to it. From now on
- * signals are deferred: the caller must end after the current batch (run/signals.h). */
+ * signals are deferred: the caller begins no more, and ends (run/signals.h). */
 CHECKED Status answers_open(const AnswersOptions *options, Answers **answers);
 void answers_close(Answers *answers); // accepts NULL
 CLOSER(answers_release, Answers, answers_close)
