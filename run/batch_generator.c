@@ -95,7 +95,7 @@ static Status rehearse(Ctx *ctx, BatchGenerator *g) {
 
 Status batch_generator_take(Ctx *ctx, BatchGenerator *g) {
     const Config *c = &g->model->config;
-    g->in_step = !attention_reads_pasts(ctx);
+    g->in_step = g->in_step || !attention_reads_pasts(ctx);
     TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape1(room_of(g)), &g->tokens));
     TRY(take(ctx, ARENA_SAVED, "cached lengths", I32, shape1(g->rows), &g->lengths));
     TRY(take(ctx, ARENA_SAVED, "last positions", I32, shape1(g->rows), &g->last));

@@ -37,7 +37,7 @@ typedef struct {
     const BatchTexts *texts; // of the run
     BatchRow *places;        // (rows); one is free if its text is empty
     int64_t count;           // the first `count` places are in use
-    bool in_step;            // the rows have one length, cache.length
+    bool in_step;            // the rows have one length, cache.length; may be set before batch_generator_take
     Cache cache;
     Tensor tokens;  // (B, T) i32, device memory
     Tensor lengths; // (rows) i32: tokens of each place in the cache
