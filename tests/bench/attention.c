@@ -116,8 +116,8 @@ static Status bench(int argc, char **argv) {
     int64_t n[5];
     for (int i = 0; i < 5; i++) {
         n[i] = strtol(argv[i + 1], NULL, 10);
-        if (n[i] < 1 || n[i] > 1 << 16)
-            return fail(ERROR_USAGE, "%s: expected a number from 1 to 65536", argv[i + 1]);
+        if (n[i] < 1 || n[i] > 1 << 20)
+            return fail(ERROR_USAGE, "%s: expected a number from 1 to 1048576", argv[i + 1]);
     }
     Bench b = {.batch = n[0], .heads = n[1], .seq = n[2], .size = n[3], .repeats = n[4], .causal = !full};
     Event **events = memory_array((size_t)b.repeats + 1, sizeof *events);
