@@ -194,7 +194,7 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
     const bool libraries = strstr(c->library, "oneDNN"); // oneDNN, which the naive and the fused products may
                                                          // not share
     const bool threaded = t->ctx.device->backend == BACKEND_CPU && t->ctx.device->threads > 1;
-    double blas_ms[COMPARE_ROUNDS], with_all[COMPARE_ROUNDS], with_one[COMPARE_ROUNDS], ones[COMPARE_ROUNDS];
+    double blas_ms[COMPARE_ROUNDS], with_all[COMPARE_ROUNDS], with_one[COMPARE_ROUNDS];
     int64_t pairs = 0;
     for (int64_t round = 0; round < COMPARE_ROUNDS; round++) {
         StepCost costs[COMPARE_PATHS], blas;
@@ -207,14 +207,13 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
         }
         if (threaded && round % ONE_THREAD_EVERY == 0) {
             with_all[pairs] = costs[COMPARE_NAIVE].ms / (libraries ? blas.ms : costs[COMPARE_FUSED].ms);
-            ones[pairs] = 1;
             TRY(one_thread_round(t, o, s, round, &with_one[pairs++]));
         }
         progress_step(o->progress, round + 1, 0);
     }
     if (threaded) {
-        c->one_thread = pairs_ratio(with_one, ones, pairs);
         c->threads = pairs_ratio(with_all, with_one, pairs);
+        c->one_thread = median_interval(with_one, pairs); // last: it sorts the values, which were paired
     }
     if (libraries) {
         c->forms = pairs_ratio(turns[COMPARE_NAIVE].ms, blas_ms, COMPARE_ROUNDS);

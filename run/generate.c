@@ -308,8 +308,10 @@ Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
     if (!g->pending && g->length <= g->cache.length)
         return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
     scope_begin_phase(ctx, PHASE_FORWARD);
-    if (!g->pending) TRY(read_text(ctx, g));
-    if (!g->pending) g->pending = g->rows;
+    if (!g->pending) {
+        TRY(read_text(ctx, g));
+        g->pending = g->rows;
+    }
     const int64_t row = g->rows - g->pending;
     TRY(values_read(ctx, g->logits, row * tensor_width(g->logits), g->model->config.vocab, g->row));
     if (!--g->pending) g->rows = 1;
