@@ -1,7 +1,6 @@
 #include "profile/compare.h"
 
 #include "base/cores.h"
-#include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/wrap.h"
 #include "profile/fold.h"
@@ -101,11 +100,14 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
 
 static const char *const path_names[COMPARE_PATHS] = {"naive", "fused", "fp8"};
 
+void path_times_free(PathTimes *path) {
+    timed_operations_free(&path->operations);
+    memory_free(path->differences);
+    *path = (PathTimes){0};
+}
+
 void compare_free(Comparison *c) {
-    for (int i = 0; i < COMPARE_PATHS; i++) {
-        timed_operations_free(&c->paths[i].operations);
-        memory_free(c->paths[i].differences);
-    }
+    for (int i = 0; i < COMPARE_PATHS; i++) path_times_free(&c->paths[i]);
     *c = (Comparison){0};
 }
 
@@ -273,8 +275,9 @@ static void print_pair(const Comparison *c, int path, FILE *file) {
 }
 
 /* The forms may use different libraries (kernels/gemm/cpu.c), so fusion is not the only cause of the ratio. */
-static void print_products(const Comparison *c, FILE *file) {
-    const MedianInterval *forms = &c->forms, *products = &c->products;
+void gain_split_print(const GainSplit *s, FILE *file) {
+    const MedianInterval *forms = &s->forms, *products = &s->products;
+    const MedianInterval *one = &s->one_thread, *more = &s->threads;
     if (forms->median > 0)
         print_report(
             "products:", 10, file,
@@ -282,15 +285,6 @@ static void print_products(const Comparison *c, FILE *file) {
             "fused, the fused forms give %.2f (%.2f to %.2f; both with OpenBLAS) and the products' library "
             "%.2f (%.2f to %.2f)",
             forms->median, forms->low, forms->high, products->median, products->low, products->high);
-    else if (strstr(c->library, "oneDNN"))
-        print_report(
-            "products:", 10, file,
-            "naive in OpenBLAS, fused in whichever of it and oneDNN is faster, so part of the ratio is the "
-            "library's; FUSEBOX_ONEDNN=none leaves oneDNN out");
-}
-
-static void print_threads(const Comparison *c, FILE *file) {
-    const MedianInterval *one = &c->one_thread, *more = &c->threads;
     if (more->median > 0)
         print_report("threads:", 9, file,
                      "on one thread, with OpenBLAS, the fused forms are %.2f times as fast as the naive ones "
@@ -303,10 +297,20 @@ void compare_print(const Comparison *c, FILE *file) {
         print_pair(c, path, file);
         fprintf(file, "%s", path + 1 < c->path_count ? "\n" : "");
     }
-    print_products(c, file);
-    print_threads(c, file);
+    gain_split_print(&c->split, file);
     print_report("limit:", 7, file, "share of what was measured here: %s", limits_text(&c->peaks).text);
     if (c->cores_waited > CORES_SHARED) print_report("", 0, file, "%s", cores_warning(c->cores_waited).text);
+}
+
+void gain_split_write(const GainSplit *s, JsonWriter *w) {
+    if (s->forms.median > 0) {
+        json_member_number(w, "forms_ratio", s->forms.median);
+        json_member_number(w, "products_ratio", s->products.median);
+    }
+    if (s->threads.median > 0) {
+        json_member_number(w, "one_thread_ratio", s->one_thread.median);
+        json_member_number(w, "threads_ratio", s->threads.median);
+    }
 }
 
 static void write_path(JsonWriter *w, const char *key, const OperationRow *r, const Peaks *peaks) {
@@ -397,14 +401,7 @@ Status compare_write(const Comparison *c, const char *path) {
     json_member_number(&w, "ratio", fused->pairs.median);
     json_member_number(&w, "ratio_low", fused->pairs.low);
     json_member_number(&w, "ratio_high", fused->pairs.high);
-    if (c->forms.median > 0) {
-        json_member_number(&w, "forms_ratio", c->forms.median);
-        json_member_number(&w, "products_ratio", c->products.median);
-    }
-    if (c->threads.median > 0) {
-        json_member_number(&w, "one_thread_ratio", c->one_thread.median);
-        json_member_number(&w, "threads_ratio", c->threads.median);
-    }
+    gain_split_write(&c->split, &w);
     if (c->path_count > COMPARE_FP8) {
         json_member_number(&w, "fp8_ratio", fp8->pairs.median);
         json_member_number(&w, "fp8_ratio_low", fp8->pairs.low);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/record.h"
+#include "base/json_writer.h"
 #include "base/stats.h"
 #include "report/figures.h"
 #include "profile/output_difference.h"
@@ -36,6 +37,19 @@ typedef struct {
     int difference_count;
 } PathTimes;
 
+void path_times_free(PathTimes *path);
+
+/* The fused path's ratio on a CPU by its causes, per round. The forms' ratio is the one with OpenBLAS's products
+ * in both paths; `products` that of OpenBLAS's products to the fused path's. The forms' ratio is in turn the
+ * one on one thread, times what more threads multiply it by. All zero: not separated. */
+typedef struct {
+    MedianInterval forms, products;
+    MedianInterval one_thread, threads;
+} GainSplit;
+
+void gain_split_print(const GainSplit *split, FILE *file);
+void gain_split_write(const GainSplit *split, JsonWriter *writer);
+
 enum { COMPARE_NAIVE, COMPARE_FUSED, COMPARE_FP8, COMPARE_PATHS };
 
 typedef struct {
@@ -43,12 +57,7 @@ typedef struct {
     const char *device, *library, *dtype, *model;
     int64_t batch, seq, rounds;
     Peaks peaks;
-    /* The two factors of the fused path's ratio on a CPU, per round: the ratio of the forms, with OpenBLAS's
-     * products in both, and the ratio of OpenBLAS's products to the fused path's. All zero: not separated. */
-    MedianInterval forms, products;
-    /* The two factors of the forms' ratio: that on one thread, and what more threads multiply it by. All zero:
-     * not separated. */
-    MedianInterval one_thread, threads;
+    GainSplit split;
     double cores_waited; // see base/cores.h
     int path_count;      // 2, or 3 with COMPARE_FP8
     PathTimes paths[COMPARE_PATHS];

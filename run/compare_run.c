@@ -1,9 +1,9 @@
 #include "run/compare_run.h"
 
+#include "run/turns.h"
 #include "base/cores.h"
 #include "base/files.h"
 #include "base/memory.h"
-#include "kernels/device/cpu.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,16 +11,10 @@
 /* The tensors that an update changes. */
 enum { STATE_TENSORS = 5 };
 
-enum { WARMUP = 3 };           // rounds at least
-enum { ONE_THREAD_EVERY = 2 }; // rounds, because one thread takes long
+enum { WARMUP = 3 }; // rounds at least
 
 /* Under load a GPU's clocks drop to their sustained rates within seconds. */
 static const double GPU_WARM_AFTER = 3, GPU_WARM_BEFORE = 30, STEADY_WITHIN = 0.005;
-
-/* Times of the rounds without timing per operation, in order. */
-typedef struct {
-    double ms[COMPARE_ROUNDS], reader_ms[COMPARE_ROUNDS], tokens[COMPARE_ROUNDS];
-} Turns;
 
 typedef struct {
     Tensor tensors[STATE_TENSORS];
@@ -112,59 +106,15 @@ static Status fresh_step(Ctx *ctx, void *program, StepCost *cost) {
     return round_step(ctx, r, cost);
 }
 
-static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int path, int64_t number,
-                         StepCost *cost) {
-    Round round = {.trainer = t, .options = o, .snapshot = s, .number = number};
-    t->ctx.fuses = path_fuses(o->session->fuses, path);
-    TRY(snapshot_restore(t, s));
+/* Runs a path from the snapshot on the batches of a round (turns.h). */
+static Status timed_step(void *program, int path, int64_t number, StepCost *cost) {
+    Round round = *(const Round *)program;
+    Trainer *t = round.trainer;
+    round.number = number;
+    t->ctx.fuses = path_fuses(round.options->session->fuses, path);
+    TRY(snapshot_restore(t, round.snapshot));
     TRY(fetch_ahead(&round));
     return profiling_step(NULL, &t->ctx, number, round_step, &round, cost);
-}
-
-/* The fused path with the naive path's products. */
-static Status blas_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
-                        StepCost *cost) {
-    t->ctx.blas_only = true;
-    Status status = timed_step(t, o, s, COMPARE_FUSED, round, cost);
-    t->ctx.blas_only = false;
-    return status;
-}
-
-/* How much faster the fused forms are on one thread, with the naive path's products. */
-static Status one_thread_round(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
-                               double *faster) {
-    const int threads = t->ctx.device->threads;
-    StepCost costs[FORM_COUNT];
-    Status status = OK;
-    cpu_use_threads(t->ctx.device, 1);
-    for (int turn = 0; turn < FORM_COUNT && !status; turn++) {
-        const int form = compare_turn(round, turn, FORM_COUNT);
-        status = form == FORM_NAIVE ? timed_step(t, o, s, COMPARE_NAIVE, round, &costs[form])
-                                    : blas_step(t, o, s, round, &costs[form]);
-    }
-    cpu_use_threads(t->ctx.device, threads);
-    if (!status) *faster = costs[FORM_NAIVE].ms / costs[FORM_FUSED].ms;
-    return status;
-}
-
-int compare_turn(int64_t round, int turn, int count) {
-    return (int)(((round % 2 ? count - 1 - turn : turn) + round / 2) % count);
-}
-
-/* Runs each path, and unless `blas` is NULL, blas_step. */
-static Status one_round(Trainer *t, const CompareOptions *o, const Snapshot *s, int64_t round,
-                        Recorder *const recorders[COMPARE_PATHS], StepCost costs[COMPARE_PATHS],
-                        StepCost *blas) {
-    const int paths = count_paths(o->session->fuses), count = paths + (blas ? 1 : 0);
-    for (int turn = 0; turn < count; turn++) {
-        const int path = compare_turn(round, turn, count);
-        t->ctx.recorder = recorders ? recorders[path] : NULL;
-        Status status =
-            path < paths ? timed_step(t, o, s, path, round, &costs[path]) : blas_step(t, o, s, round, blas);
-        t->ctx.recorder = NULL;
-        if (status) return status;
-    }
-    return OK;
 }
 
 /* With several ranks the number of warm-up rounds is fixed, because ranks would not agree on a moment. */
@@ -174,74 +124,18 @@ static bool is_warm(const Trainer *t, const Series *ms, double seconds) {
     return seconds > GPU_WARM_AFTER && series_steady(ms, STEADY_WITHIN);
 }
 
-static Status warm_up(Trainer *t, const CompareOptions *o, const Snapshot *s) {
+static Status warm_up(const Turns *turns, const Trainer *t) {
     const double start = device_clock();
     Series ms = {0};
     Status status = OK;
     while (!status && !is_warm(t, &ms, device_clock() - start)) {
         StepCost costs[COMPARE_PATHS] = {0};
         double sum = 0;
-        status = one_round(t, o, s, 0, NULL, costs, NULL);
+        status = turns_round(turns, 0, costs);
         for (int path = 0; path < COMPARE_PATHS; path++) sum += costs[path].ms;
         if (!status) series_add(&ms, sum);
     }
     memory_free(ms.values);
-    return status;
-}
-
-static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c,
-                         Turns turns[COMPARE_PATHS]) {
-    const bool libraries = strstr(c->library, "oneDNN"); // oneDNN, which the naive and the fused products may
-                                                         // not share
-    const bool threaded = t->ctx.device->backend == BACKEND_CPU && t->ctx.device->threads > 1;
-    double blas_ms[COMPARE_ROUNDS], with_all[COMPARE_ROUNDS], with_one[COMPARE_ROUNDS];
-    int64_t pairs = 0;
-    for (int64_t round = 0; round < COMPARE_ROUNDS; round++) {
-        StepCost costs[COMPARE_PATHS], blas;
-        TRY(one_round(t, o, s, round, NULL, costs, libraries ? &blas : NULL));
-        if (libraries) blas_ms[round] = blas.ms;
-        for (int path = 0; path < c->path_count; path++) {
-            turns[path].ms[round] = costs[path].ms;
-            turns[path].reader_ms[round] = costs[path].reader_ms;
-            turns[path].tokens[round] = (double)costs[path].tokens;
-        }
-        if (threaded && round % ONE_THREAD_EVERY == 0) {
-            with_all[pairs] = costs[COMPARE_NAIVE].ms / (libraries ? blas.ms : costs[COMPARE_FUSED].ms);
-            TRY(one_thread_round(t, o, s, round, &with_one[pairs++]));
-        }
-        progress_step(o->progress, round + 1, 0);
-    }
-    if (threaded) {
-        c->threads = pairs_ratio(with_all, with_one, pairs);
-        c->one_thread = median_interval(with_one, pairs); // last: it sorts the values, which were paired
-    }
-    if (libraries) {
-        c->forms = pairs_ratio(turns[COMPARE_NAIVE].ms, blas_ms, COMPARE_ROUNDS);
-        c->products = pairs_ratio(blas_ms, turns[COMPARE_FUSED].ms, COMPARE_ROUNDS);
-    }
-    for (int path = 0; path < c->path_count; path++) {
-        double sorted[COMPARE_ROUNDS];
-        memcpy(sorted, turns[path].ms, sizeof sorted);
-        c->paths[path].step = stats_make(sorted, COMPARE_ROUNDS);
-        if (path) c->paths[path].pairs = pairs_ratio(turns[path - 1].ms, turns[path].ms, COMPARE_ROUNDS);
-    }
-    return OK;
-}
-
-static Status time_operations(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
-    Recorder *recorders[COMPARE_PATHS];
-    for (int path = 0; path < c->path_count; path++)
-        recorders[path] = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true});
-    Status status = OK;
-    for (int64_t round = 0; round < COMPARE_ROUNDS && !status; round++) {
-        StepCost costs[COMPARE_PATHS];
-        status = one_round(t, o, s, round, recorders, costs, NULL);
-        progress_step(o->progress, COMPARE_ROUNDS + round + 1, 0);
-    }
-    progress_hide(o->progress);
-    for (int path = 0; path < c->path_count && !status; path++)
-        status = timed_operations_read(recorders[path], &c->peaks, "rounds", &c->paths[path].operations);
-    for (int path = 0; path < c->path_count; path++) recorder_close(recorders[path]);
     return status;
 }
 
@@ -278,18 +172,24 @@ static double *copy_of(const double *values, int64_t count) {
 }
 
 /* The trace's step times are those of the comparison, so that all reports show the same time. */
-static void set_turns(Trace *trace, const Turns *turns) {
+static void set_costs(Trace *trace, const StepCost *costs) {
     const int64_t traced = trace->run.traced_count;
-    OWNED double *ms = copy_of(trace->run.traced_ms, traced);
-    OWNED double *tokens = copy_of(trace->run.traced_tokens, traced);
-    trace_set_times(trace, turns->ms, turns->reader_ms, COMPARE_ROUNDS, ms, traced);
-    trace_set_tokens(trace, turns->tokens, tokens);
+    OWNED double *traced_ms = copy_of(trace->run.traced_ms, traced);
+    OWNED double *traced_tokens = copy_of(trace->run.traced_tokens, traced);
+    double ms[COMPARE_ROUNDS], reader_ms[COMPARE_ROUNDS], tokens[COMPARE_ROUNDS];
+    for (int round = 0; round < COMPARE_ROUNDS; round++) {
+        ms[round] = costs[round].ms;
+        reader_ms[round] = costs[round].reader_ms;
+        tokens[round] = (double)costs[round].tokens;
+    }
+    trace_set_times(trace, ms, reader_ms, COMPARE_ROUNDS, traced_ms, traced);
+    trace_set_tokens(trace, tokens, traced_tokens);
 }
 
 /* Traces one form after the other, because only one can hold the source of records. The times with tracing
  * off come from the alternating rounds, unless these were launched as graphs, which tracing does not use. */
-static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form, const Turns *turns,
-                         TraceList *traces) {
+static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form,
+                         const StepCost *costs, TraceList *traces) {
     const TraceRun facts = profiling_facts(o->session, "train", o->peaks, t->batch, t->seq, t->accum);
     ProfilingOptions options = *o->profiling;
     Profiling *profiling;
@@ -305,7 +205,7 @@ static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s,
     for (int64_t step = 1; !status && !profiling_done(profiling); step++)
         status = traced_step(t, o, profiling, step);
     if (!status) status = profiling_finish(profiling, &t->ctx);
-    for (int64_t i = 0; i < traces->count && timed; i++) set_turns(traces->traces[i], turns);
+    for (int64_t i = 0; i < traces->count && timed; i++) set_costs(traces->traces[i], costs);
     profiling_close(profiling);
     t->ctx.graphs = graphs;
     return status;
@@ -319,19 +219,29 @@ Status compare_run_measure(Trainer *t, uint32_t fuses, size_t bytes[COMPARE_PATH
     return OK;
 }
 
+/* Without and then with timing per operation. */
+static Status time_paths(const Turns *turns, Comparison *c, StepCost *costs) {
+    const CoreTimes cores = cores_read();
+    TRY(turns_time(turns, costs, c->paths, &c->split));
+    TRY(turns_operations(turns, &c->peaks, false, "rounds", c->paths));
+    c->cores_waited = cores_waited(cores);
+    return OK;
+}
+
 static Status run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList traces[FORM_COUNT]) {
     Snapshot snapshot;
-    Turns turns[COMPARE_PATHS];
+    StepCost costs[COMPARE_PATHS][COMPARE_ROUNDS];
+    Round round = {.trainer = t, .options = o, .snapshot = &snapshot};
+    const Turns turns = {&t->ctx,    COMPARE_NAIVE, c->path_count, COMPARE_ROUNDS,
+                         timed_step, &round,        o->progress};
     uint32_t fuses = t->ctx.fuses;
     TRY(snapshot_make(t, &snapshot));
-    Status status = warm_up(t, o, &snapshot);
-    const CoreTimes cores = cores_read();
-    if (!status) status = time_steps(t, o, &snapshot, c, turns);
-    if (!status) status = time_operations(t, o, &snapshot, c);
-    c->cores_waited = cores_waited(cores);
+    Status status = warm_up(&turns, t);
+    if (!status) status = time_paths(&turns, c, costs[0]);
+    progress_hide(o->progress);
     if (!status) status = find_differences(t, o, &snapshot, c);
     for (int form = 0; form < FORM_COUNT && *o->profiling->window && !status; form++)
-        status = trace_form(t, o, &snapshot, form, &turns[form == FORM_NAIVE ? 0 : c->path_count - 1],
+        status = trace_form(t, o, &snapshot, form, costs[form == FORM_NAIVE ? 0 : c->path_count - 1],
                             &traces[form]);
     if (!status) status = snapshot_restore(t, &snapshot);
     t->ctx.fuses = fuses;

@@ -26,10 +26,6 @@ typedef struct {
 /* Measures the memory of each path: replaces trainer_measure, before trainer_allocate. */
 CHECKED Status compare_run_measure(Trainer *trainer, uint32_t fuses, size_t bytes[COMPARE_PATHS]);
 
-/* The path, of `count`, that takes a turn of a round: over 2 * count rounds each path takes each turn twice,
- * because machines change during a round. */
-int compare_turn(int64_t round, int turn, int count);
-
 /* Runs the comparison, reports it, with profiles of the first and the last path if requested, and restores
  * the trainer's state. Step times come from separate rounds without any instrumentation. Needs a second copy
  * of the state while it runs. */

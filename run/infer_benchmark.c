@@ -1,7 +1,7 @@
 #include "run/infer_benchmark.h"
 
+#include "run/turns.h"
 #include "base/cores.h"
-#include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/wrap.h"
 #include "base/random.h"
@@ -50,148 +50,111 @@ Status infer_benchmark_differences(Inference *in, const BenchmarkSize *size, uin
 
 /* ---- timing ---- */
 
-/* The passes of one size, in both forms alternately or in the session's form alone. */
+/* The passes of one size. */
 typedef struct {
     Inference *in;
     const Session *session;
     const BenchmarkSize *size;
-    Form first; // of the forms up to FORM_FUSED
-    int64_t repeats;
-    Recorder *recorders[FORM_COUNT]; // recorders of operations; NULL: whole passes are timed
-    double *ms[FORM_COUNT];          // (repeats) times of whole passes
-    BenchmarkResult *results[FORM_COUNT];
-} Turns;
+    const int32_t *tokens;  // tokens of the next pass that is timed as a whole; NULL: those of the last one
+    Work works[FORM_COUNT]; // of a pass, by form
+} Passes;
 
-static void choose_form(const Turns *t, Form form) {
-    t->in->ctx.fuses = form == FORM_NAIVE ? 0 : t->session->fuses;
-}
-
-/* Rounds before 0 are warm-up. */
-static Status run_turn(Turns *t, Form form, int64_t round, bool first) {
-    Inference *in = t->in;
-    Recorder *recorder = t->recorders[form];
-    choose_form(t, form);
-    in->ctx.recorder = recorder;
+static Status timed_pass(void *program, int form, int64_t round, StepCost *cost) {
+    Passes *p = program;
+    Inference *in = p->in;
+    const int32_t *tokens = in->ctx.recorder ? p->size->tokens : p->tokens;
+    in->ctx.fuses = form == FORM_NAIVE ? 0 : p->session->fuses;
     in->ctx.step = round;
-    double start = device_clock();
-    Status status =
-        inference_logits(in, first || recorder ? t->size->tokens : NULL, t->size->batch, t->size->seq);
-    in->ctx.recorder = NULL;
-    if (status || recorder) return status;
+    const double start = device_clock();
+    TRY(inference_logits(in, tokens, p->size->batch, p->size->seq));
+    if (in->ctx.recorder) return OK;
     TRY(in->ctx.device->synchronize(in->ctx.device));
-    if (round >= 0) t->ms[form][round] = 1e3 * (device_clock() - start);
-    t->results[form]->work = in->work;
+    cost->ms = 1e3 * (device_clock() - start);
+    p->works[form] = in->work;
+    p->tokens = NULL;
     return OK;
-}
-
-/* Every second round begins with the fused form. */
-static Status rounds(Turns *t, int64_t warmup) {
-    const int count = FORM_COUNT - (int)t->first;
-    for (int64_t round = -warmup; round < t->repeats; round++)
-        for (int turn = 0; turn < count; turn++) {
-            Form form = (Form)(t->first + (round % 2 ? count - 1 - turn : turn));
-            TRY(run_turn(t, form, round, round == -warmup && !turn));
-        }
-    return OK;
-}
-
-static Status time_passes(Turns *t, int64_t warmup) {
-    const CoreTimes cores = cores_read();
-    OWNED double *ms = memory_array((size_t)t->repeats * FORM_COUNT, sizeof *ms);
-    for (int form = t->first; form < FORM_COUNT; form++) t->ms[form] = ms + form * t->repeats;
-    TRY(rounds(t, warmup));
-    if (t->first == FORM_NAIVE)
-        t->results[FORM_FUSED]->pairs = pairs_ratio(t->ms[FORM_NAIVE], t->ms[FORM_FUSED], t->repeats);
-    for (int form = t->first; form < FORM_COUNT; form++) {
-        t->results[form]->ms = stats_make(t->ms[form], t->repeats);
-        t->results[form]->cores_waited = cores_waited(cores);
-    }
-    return OK;
-}
-
-static Status time_operations(Turns *t, const Peaks *peaks) {
-    const RecorderOptions options = {.primitives = true, .timed = true};
-    for (int form = t->first; form < FORM_COUNT; form++)
-        t->recorders[form] = recorder_open(t->in->ctx.device, &options);
-    Status status = rounds(t, 0);
-    for (int form = t->first; form < FORM_COUNT; form++) {
-        if (!status)
-            status =
-                timed_operations_read(t->recorders[form], peaks, "--repeats", &t->results[form]->operations);
-        recorder_close(t->recorders[form]);
-    }
-    choose_form(t, FORM_FUSED);
-    return status;
 }
 
 /* The planned memory is that of the largest pass, so it is not printed for others. */
-static void print_comparison(const Turns *t, const Peaks *peaks, FILE *file) {
-    const Inference *in = t->in;
-    const BenchmarkResult *fused = t->results[FORM_FUSED];
+static Comparison describe(const Passes *p, const Peaks *peaks, int64_t rounds) {
+    const Inference *in = p->in;
     Comparison c = {.what = "pass",
-                    .device = t->session->device->name,
-                    .library = t->session->device->library,
-                    .dtype = session_dtype_name(t->session),
-                    .model = session_model_name(t->session),
-                    .batch = fused->batch,
-                    .seq = fused->seq,
-                    .rounds = fused->repeats,
+                    .device = p->session->device->name,
+                    .library = p->session->device->library,
+                    .dtype = session_dtype_name(p->session),
+                    .model = session_model_name(p->session),
+                    .batch = p->size->batch,
+                    .seq = p->size->seq,
+                    .rounds = rounds,
                     .peaks = *peaks,
-                    .cores_waited = fused->cores_waited,
                     .path_count = FORM_COUNT};
-    for (int form = 0; form < FORM_COUNT; form++) {
-        const BenchmarkResult *r = t->results[form];
-        c.paths[form] =
-            (PathTimes){.operations = r->operations,
-                        .step = r->ms,
-                        .peak_bytes = in->batch == c.batch && in->seq == c.seq ? in->bytes[form] : 0,
-                        .pairs = r->pairs,
-                        .differences = r->differences,
-                        .difference_count = r->difference_count};
-    }
-    fprintf(file, "\n");
-    compare_print(&c, file);
+    for (int form = 0; form < FORM_COUNT && in->batch == c.batch && in->seq == c.seq; form++)
+        c.paths[form].peak_bytes = in->bytes[form];
+    return c;
 }
 
-static void print_operations(const BenchmarkResult *r, FILE *file) {
+static void print_operations(const Comparison *c, FILE *file) {
     fprintf(file,
             "\nbatch %" PRId64 ", seq %" PRId64 ": operations, medians of %" PRId64
             " pass%s, launched one by one\n",
-            r->batch, r->seq, r->repeats, r->repeats == 1 ? "" : "es");
-    timed_operations_print(&r->operations, file);
+            c->batch, c->seq, c->rounds, c->rounds == 1 ? "" : "es");
+    timed_operations_print(&c->paths[COMPARE_FUSED].operations, file);
+}
+
+static Status time_passes(Passes *p, const InferOptions *o, Comparison *c) {
+    const int first = o->compare ? COMPARE_NAIVE : COMPARE_FUSED;
+    const Turns turns = {&p->in->ctx, first, FORM_COUNT, c->rounds, timed_pass, p, NULL};
+    OWNED StepCost *costs = memory_array((size_t)c->rounds * COMPARE_PATHS, sizeof *costs);
+    PathTimes *fused = &c->paths[COMPARE_FUSED];
+    const CoreTimes cores = cores_read();
+    TRY(turns_warm_up(&turns, o->warmup_runs));
+    TRY(turns_time(&turns, costs, c->paths, &c->split));
+    c->cores_waited = cores_waited(cores);
+    TRY(turns_operations(&turns, &c->peaks, true, "--repeats", c->paths));
+    p->in->ctx.fuses = p->session->fuses;
+    if (!o->compare) return OK;
+    return infer_benchmark_differences(p->in, p->size, p->session->fuses, &fused->differences,
+                                       &fused->difference_count);
+}
+
+/* Moves the measurements to the report. */
+static void keep(Benchmark *report, const Passes *p, bool compared, const Comparison *c) {
+    report->profiles =
+        memory_grow(report->profiles, &report->room, report->count + FORM_COUNT, sizeof *report->profiles);
+    for (int form = compared ? FORM_NAIVE : FORM_FUSED; form < FORM_COUNT; form++)
+        report->profiles[report->count++] = (BenchmarkResult){.label = compared ? form_name((Form)form) : "",
+                                                              .batch = c->batch,
+                                                              .seq = c->seq,
+                                                              .cores_waited = c->cores_waited,
+                                                              .work = p->works[form],
+                                                              .times = c->paths[form]};
+    report->profiles[report->count - 1].split = c->split;
 }
 
 Status infer_benchmark_measure(Inference *in, const Session *session, const InferOptions *o,
                                const BenchmarkSize *size, Benchmark *report) {
-    const Form first = o->compare ? FORM_NAIVE : FORM_FUSED;
-    Turns t = {.in = in, .session = session, .size = size, .first = first, .repeats = o->repeats};
-    report->profiles =
-        memory_grow(report->profiles, &report->room, report->count + FORM_COUNT, sizeof *report->profiles);
-    for (int form = first; form < FORM_COUNT; form++) {
-        t.results[form] = &report->profiles[report->count++];
-        *t.results[form] = (BenchmarkResult){.label = o->compare ? form_name(form) : "",
-                                             .batch = size->batch,
-                                             .seq = size->seq,
-                                             .repeats = o->repeats};
+    Passes passes = {.in = in, .session = session, .size = size, .tokens = size->tokens};
+    Comparison c = describe(&passes, &report->peaks, o->repeats);
+    Status status = time_passes(&passes, o, &c);
+    if (status) {
+        compare_free(&c);
+        return status;
     }
-    BenchmarkResult *fused = t.results[FORM_FUSED];
-    TRY(time_passes(&t, o->warmup_runs));
-    TRY(time_operations(&t, &report->peaks));
-    if (o->compare)
-        TRY(infer_benchmark_differences(in, size, session->fuses, &fused->differences,
-                                        &fused->difference_count));
+    keep(report, &passes, o->compare, &c);
     if (o->quiet) return OK;
-    if (o->compare)
-        print_comparison(&t, &report->peaks, stdout);
-    else
-        print_operations(fused, stdout);
+    if (!o->compare) {
+        print_operations(&c, stdout);
+        return OK;
+    }
+    printf("\n");
+    compare_print(&c, stdout);
     return OK;
 }
 
 /* ---- reports ---- */
 
 static double seconds(const BenchmarkResult *p) {
-    return 1e-3 * p->ms.median;
+    return 1e-3 * p->times.step.median;
 }
 
 static double tokens_per_second(const BenchmarkResult *p) {
@@ -212,11 +175,11 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
         char share[16] = "-";
         if (!isnan(mfu.share)) snprintf(share, sizeof share, "%.1f%%", 100 * mfu.share);
         fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %9.3f-%9.3f %10.0f %9.3f %6s\n", p->batch,
-                p->seq, *p->label ? p->label : "-", p->ms.median, p->ms.least, p->ms.most,
-                tokens_per_second(p), rate * (tera ? 1e-12 : 1e-9), share);
-        if (p->pairs.median > 0)
+                p->seq, *p->label ? p->label : "-", p->times.step.median, p->times.step.least,
+                p->times.step.most, tokens_per_second(p), rate * (tera ? 1e-12 : 1e-9), share);
+        if (p->times.pairs.median > 0)
             fprintf(file, "%14s fused is %.2f times as fast (95%% interval %.2f to %.2f)\n", "",
-                    p->pairs.median, p->pairs.low, p->pairs.high);
+                    p->times.pairs.median, p->times.pairs.low, p->times.pairs.high);
         if (p->cores_waited > CORES_SHARED)
             print_report("", 0, file, "%s", cores_warning(p->cores_waited).text);
     }
@@ -225,8 +188,9 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
 /* Writes an operation or, with `inside`, one of its primitives. */
 static void write_row(JsonWriter *w, const BenchmarkResult *p, const OperationRow *r,
                       const InsideRow *inside) {
-    const Difference *d =
-        inside ? NULL : difference_find(p->differences, p->difference_count, r->call, r->operation, r->pass);
+    const Difference *d = inside ? NULL
+                                 : difference_find(p->times.differences, p->times.difference_count, r->call,
+                                                   r->operation, r->pass);
     json_write_line(w, 6, true);
     json_write_open(w, '{');
     json_member_text(w, "place", r->call);
@@ -245,7 +209,7 @@ static void write_row(JsonWriter *w, const BenchmarkResult *p, const OperationRo
 }
 
 static void write_operations(JsonWriter *w, const BenchmarkResult *p) {
-    const Figures *f = &p->operations.figures;
+    const Figures *f = &p->times.operations.figures;
     json_member_open(w, "operations", '[');
     for (int64_t i = 0; i < f->row_count; i++) {
         write_row(w, p, &f->rows[i], NULL);
@@ -261,18 +225,19 @@ static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
     json_member_number(w, "batch", (double)p->batch);
     json_member_number(w, "seq", (double)p->seq);
     json_member_text(w, "form", p->label);
-    json_member_number(w, "ms", p->ms.median);
-    json_member_number(w, "ms_low", p->ms.least);
-    json_member_number(w, "ms_high", p->ms.most);
+    json_member_number(w, "ms", p->times.step.median);
+    json_member_number(w, "ms_low", p->times.step.least);
+    json_member_number(w, "ms_high", p->times.step.most);
     json_member_number(w, "cores_waited", p->cores_waited);
     json_member_number(w, "tokens_per_s", tokens_per_second(p));
     json_member_number(w, "flops", p->work.flops);
     json_member_number(w, "least_bytes", p->work.bytes);
-    if (p->pairs.median > 0) {
-        json_member_number(w, "ratio", p->pairs.median);
-        json_member_number(w, "ratio_low", p->pairs.low);
-        json_member_number(w, "ratio_high", p->pairs.high);
+    if (p->times.pairs.median > 0) {
+        json_member_number(w, "ratio", p->times.pairs.median);
+        json_member_number(w, "ratio_low", p->times.pairs.low);
+        json_member_number(w, "ratio_high", p->times.pairs.high);
     }
+    gain_split_write(&p->split, w);
     write_operations(w, p);
     json_write_close(w, '}');
 }
@@ -296,10 +261,7 @@ Status infer_benchmark_write(const Benchmark *report, const Device *device, cons
 }
 
 void infer_benchmark_free(Benchmark *report) {
-    for (int i = 0; i < report->count; i++) {
-        timed_operations_free(&report->profiles[i].operations);
-        memory_free(report->profiles[i].differences);
-    }
+    for (int i = 0; i < report->count; i++) path_times_free(&report->profiles[i].times);
     memory_free(report->profiles);
     *report = (Benchmark){0};
 }

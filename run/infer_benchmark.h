@@ -9,15 +9,11 @@
 /* One size in one form. The time of the pass and those of the operations are measured separately. */
 typedef struct {
     const char *label; // "naive" or "fused" with --compare, else ""
-    int64_t batch, seq, repeats;
-    Stats ms;            // time of the whole pass, including logits, until the device is done
+    int64_t batch, seq;
     double cores_waited; // see base/cores.h
     Work work;
-    TimedOperations operations;
-    /* For "fused": the ratio of naive to fused time, and the differences between their outputs. */
-    MedianInterval pairs;
-    Difference *differences;
-    int difference_count;
+    PathTimes times; // a step is the whole pass, including logits, until the device is done
+    GainSplit split; // for "fused"
 } BenchmarkResult;
 
 typedef struct {

@@ -5,9 +5,8 @@
 #include "base/nearest.h"
 #include "base/wrap.h"
 #include "kernels/example.h"
-#include "profile/compare.h"
 #include "run/plan.h"
-#include "run/profiling.h"
+#include "run/turns.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -34,11 +33,15 @@ typedef struct {
     Pass pass;
     uint32_t fuses; // fuses of the fused form
     Form first;     // FORM_NAIVE if both are measured
+    bool filled;    // the tensors have their values
     int64_t rounds, warmup;
+    Recorder *recorder; // of one call, without its primitives
+    StepCost *costs;    // (COMPARE_PATHS, rounds) with the time of the pass alone
+    PathTimes times[COMPARE_PATHS];
+    GainSplit split;
     Peaks peaks;
     double cores_waited;
-    TimedOperations times[FORM_COUNT], parts[FORM_COUNT]; // without and with a record of each primitive
-    double difference;                                    // NaN: unknown
+    double difference; // NaN: unknown
 } Alone;
 
 /* ---- options ---- */
@@ -132,32 +135,58 @@ static Status prepare(Alone *a, const InferOptions *o, const OptionSet *set) {
     return plan_allocate(&a->ctx);
 }
 
-/* The forms alternate; every second round begins with the other form. */
-static Status rounds(Alone *a, Recorder *const recorders[FORM_COUNT]) {
-    const int forms = FORM_COUNT - (int)a->first;
-    for (int64_t round = -a->warmup; round < a->rounds; round++)
-        for (int turn = 0; turn < forms; turn++) {
-            const int form = round % 2 ? (int)FORM_FUSED - turn : (int)a->first + turn;
-            a->ctx.fuses = fuses_of(a, form);
-            a->ctx.step = round;
-            a->ctx.recorder = round < 0 ? NULL : recorders[form];
-            Status status = call(a, round == -a->warmup && turn == 0);
-            if (!status) status = a->ctx.device->synchronize(a->ctx.device);
-            a->ctx.recorder = NULL;
-            TRY(status);
-        }
+/* The time of everything in the requested pass, without what ran inside it in another pass. */
+static double pass_ms(const Alone *a, const Record *records, int64_t count) {
+    double ms = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t parent = records[i].parent;
+        if (records[i].pass == a->pass) ms += records[i].device_ms;
+        if (parent >= 0 && records[parent].pass == a->pass) ms -= records[i].device_ms;
+    }
+    return ms;
+}
+
+/* The time of a call is that of its records in the requested pass. */
+static Status timed_call(void *program, int form, int64_t round, StepCost *cost) {
+    Alone *a = program;
+    Ctx *ctx = &a->ctx;
+    const Record *records;
+    int64_t count, dropped;
+    const bool alone = !ctx->recorder; // else turns_operations reads the records
+    ctx->fuses = fuses_of(a, form);
+    ctx->step = round;
+    if (alone) ctx->recorder = a->recorder;
+    Status status = call(a, !a->filled);
+    if (!status) status = ctx->device->synchronize(ctx->device);
+    if (alone) ctx->recorder = NULL;
+    a->filled = true;
+    if (status || !alone) return status;
+    TRY(recorder_read(a->recorder, &records, &count, &dropped));
+    cost->ms = pass_ms(a, records, count);
+    recorder_clear(a->recorder);
     return OK;
 }
 
-static Status measure(Alone *a, bool primitives, TimedOperations times[FORM_COUNT]) {
-    const RecorderOptions options = {.primitives = primitives, .timed = true};
-    Recorder *recorders[FORM_COUNT];
-    for (int form = 0; form < FORM_COUNT; form++) recorders[form] = recorder_open(a->ctx.device, &options);
-    Status status = rounds(a, recorders);
-    for (int form = a->first; form < FORM_COUNT && !status; form++)
-        status = timed_operations_read(recorders[form], &a->peaks, "--repeats", &times[form]);
-    for (int form = 0; form < FORM_COUNT; form++) recorder_close(recorders[form]);
-    return status;
+/* Whether the fused form multiplies matrices. */
+static bool multiplies(const Alone *a) {
+    const Figures *f = &a->times[FORM_FUSED].operations.figures;
+    for (int64_t i = 0; i < f->row_count; i++)
+        for (int64_t k = 0; k < f->rows[i].inside_count && f->rows[i].pass == a->pass; k++)
+            if (f->rows[i].inside[k].category == CATEGORY_MATRIX) return true;
+    return false;
+}
+
+static Status measure(Alone *a) {
+    const Turns turns = {&a->ctx, a->first, FORM_COUNT, a->rounds, timed_call, a, NULL};
+    a->costs = memory_array((size_t)a->rounds * COMPARE_PATHS, sizeof *a->costs);
+    a->recorder = recorder_open(a->ctx.device, &(RecorderOptions){.timed = true});
+    const CoreTimes cores = cores_read();
+    TRY(turns_warm_up(&turns, a->warmup));
+    TRY(turns_time(&turns, a->costs, a->times, &a->split));
+    a->cores_waited = cores_waited(cores);
+    TRY(turns_operations(&turns, &a->peaks, true, "--repeats", a->times));
+    if (!multiplies(a)) a->split.forms = (MedianInterval){0}; // so the library makes no difference
+    return OK;
 }
 
 /* Both forms get the same values. A composed operation declares no outputs. */
@@ -178,24 +207,24 @@ static Status find_difference(Alone *a) {
 
 /* Everything that ran in the pass: one row, or the rows of the operations it is composed of. */
 typedef struct {
-    double *ms; // (rounds) times
     double calls, launches;
     Work work;
-    MedianInterval middle; // median of `ms`
+    MedianInterval ms;
 } FormTimes;
 
 static FormTimes times_of(const Alone *a, int form) {
-    const Figures *f = &a->times[form].figures;
-    FormTimes t = {.ms = memory_array((size_t)a->rounds, sizeof *t.ms)};
+    const Figures *f = &a->times[form].operations.figures;
+    OWNED double *ms = memory_array((size_t)a->rounds, sizeof *ms);
+    FormTimes t = {0};
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         if (r->pass != a->pass) continue;
-        for (int64_t k = 0; k < a->rounds; k++) t.ms[k] += 1e-6 * r->step_ns[k];
         t.calls += r->calls;
         t.launches += r->launches;
         work_add(&t.work, r->work);
     }
-    t.middle = median_interval(t.ms, a->rounds);
+    for (int64_t k = 0; k < a->rounds; k++) ms[k] = a->costs[form * a->rounds + k].ms;
+    t.ms = median_interval(ms, a->rounds);
     return t;
 }
 
@@ -208,7 +237,7 @@ static void print_row(const char *name, double ms, const char *interval, double 
 }
 
 static void print_parts(const Alone *a, int form, FILE *file) {
-    const Figures *f = &a->parts[form].figures;
+    const Figures *f = &a->times[form].operations.figures;
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         for (int64_t k = 0; k < r->inside_count && r->pass == a->pass; k++) {
@@ -223,14 +252,14 @@ static void print_parts(const Alone *a, int form, FILE *file) {
 }
 
 static void print_form(const Alone *a, int form, const FormTimes *t, FILE *file) {
-    const double ns = 1e6 * t->middle.median;
+    const double ns = 1e6 * t->ms.median;
     char name[64], interval[48];
     snprintf(name, sizeof name, "%s%s", form_name(form),
              form == FORM_FUSED && !examples[a->operation]->composed && !has_form(a, FORM_FUSED)
                  ? " (no fused form here)"
                  : "");
-    snprintf(interval, sizeof interval, "%.4f to %.4f", t->middle.low, t->middle.high);
-    print_row(name, t->middle.median, interval, t->launches, file);
+    snprintf(interval, sizeof interval, "%.4f to %.4f", t->ms.low, t->ms.high);
+    print_row(name, t->ms.median, interval, t->launches, file);
     if (!report_is_narrow(file))
         fprintf(file, " %10.1f %10.1f", ratio(t->work.flops, ns), ratio(t->work.bytes, ns));
     fprintf(file, " %7.1f%%\n", 100 * limit_share(&a->peaks, t->work, t->calls, ns));
@@ -241,7 +270,7 @@ static void print(const Alone *a, const Session *s, FILE *file) {
     const ExampleCall *e = &a->sizes;
     FormTimes times[FORM_COUNT] = {0};
     for (int form = a->first; form < FORM_COUNT; form++) times[form] = times_of(a, form);
-    const FormTimes *naive = &times[FORM_NAIVE], *fused = &times[FORM_FUSED];
+    const FormTimes *fused = &times[FORM_FUSED];
     print_report("", 0, file, "%s %s alone: %s", operation_name(a->operation), pass_name(a->pass),
                  examples[a->operation]->what);
     print_report("", 0, file, "batch %" PRId64 ", seq %" PRId64 ", width %" PRId64 ", %s, on %s with %s",
@@ -253,19 +282,19 @@ static void print(const Alone *a, const Session *s, FILE *file) {
             "calls", report_is_narrow(file) ? "" : "    GFLOP/s       GB/s", "of limit");
     for (int form = a->first; form < FORM_COUNT; form++) print_form(a, form, &times[form], file);
     if (a->first == FORM_NAIVE) {
-        const MedianInterval pairs = pairs_ratio(naive->ms, fused->ms, a->rounds);
+        const MedianInterval pairs = a->times[FORM_FUSED].pairs;
         fprintf(file,
                 "\nnaive over fused: %.2f, the median of %" PRId64 " pairs, %.2f to %.2f (95%% interval)\n",
                 pairs.median, a->rounds, pairs.low, pairs.high);
         if (!isnan(a->difference))
             fprintf(file, "largest difference of an output: %.1e of it\n", a->difference);
+        gain_split_print(&a->split, file);
     }
     print_report(
         "calls:", 7, file,
         "kernels and library calls. Primitives were timed in separate rounds. Tensors keep their addresses, "
         "so small ones are in a cache.");
     if (a->cores_waited > CORES_SHARED) print_report("", 0, file, "%s", cores_warning(a->cores_waited).text);
-    for (int form = 0; form < FORM_COUNT; form++) memory_free(times[form].ms);
 }
 
 static Status run(Alone *a, const Session *s, const InferOptions *o, const OptionSet *set) {
@@ -274,10 +303,7 @@ static Status run(Alone *a, const Session *s, const InferOptions *o, const Optio
     TRY(find_sizes(&s->config, o, &a->sizes));
     a->ctx.training = a->pass == PASS_BACKWARD;
     TRY(prepare(a, o, set));
-    const CoreTimes cores = cores_read();
-    TRY(measure(a, false, a->times));
-    a->cores_waited = cores_waited(cores);
-    TRY(measure(a, true, a->parts));
+    TRY(measure(a));
     TRY(find_difference(a));
     print(a, s, stdout);
     return OK;
@@ -292,10 +318,9 @@ Status operation_alone(const Session *s, const InferOptions *o, const OptionSet 
     a.ctx.dtype = s->dtype;
     a.ctx.tf32 = s->tf32;
     Status status = run(&a, s, o, set);
-    for (int form = 0; form < FORM_COUNT; form++) {
-        timed_operations_free(&a.times[form]);
-        timed_operations_free(&a.parts[form]);
-    }
+    for (int form = 0; form < FORM_COUNT; form++) path_times_free(&a.times[form]);
+    memory_free(a.costs);
+    recorder_close(a.recorder);
     ctx_close(&a.ctx);
     return status;
 }

@@ -1,9 +1,8 @@
 /* The program train from the user's side: its log, its options file, runs that must be equal or must agree,
- * --compare, divergence. */
+ * divergence. */
 #include "tests/support/program.h"
 
 #include "base/files.h"
-#include "run/compare_run.h"
 
 #include <float.h>
 #include <math.h>
@@ -323,92 +322,6 @@ static void test_accumulation(void **state) {
             fail_msg("step %d: %.9g, in halves %.9g", i + 1, whole[i], halves[i]);
 }
 
-/* ---- compare ---- */
-
-/* Each path takes each turn of a round equally often, and in every round each path has one turn. */
-static void test_compare_turns(void **state) {
-    (void)state;
-    for (int count = 2; count <= 4; count++) {
-        int taken[4][4] = {{0}};
-        for (int64_t round = 0; round < 2 * count; round++)
-            for (int turn = 0; turn < count; turn++) taken[compare_turn(round, turn, count)][turn]++;
-        for (int path = 0; path < count; path++)
-            for (int turn = 0; turn < count; turn++) assert_int_equal(taken[path][turn], 2);
-    }
-}
-
-/* --fused=1,fp8 is a third path, beside the fused one: 8 bits differ more from the naive path than bf16 does,
- * in the products alone; casts are rows of their own. */
-static void test_compare_fp8(void **state) {
-    const Ran *ran = program_succeeds(*state, "train " TINY " --compare --fused=1,fp8 --out=eight");
-    expect_text(ran->output, "naive and fused, ");
-    expect_text(ran->output, "\nfused and fp8, ");
-    expect_text(ran->output, "attention.qkv        cast ");
-    expect_text(ran->output, "relative difference from the naive path's");
-    json_t *root = json_load_file(inside(*state, "eight/compare.json"), 0, NULL), *row;
-    assert_non_null(root);
-    assert_true(number(root, "fp8_ratio") >= number(root, "fp8_ratio_low"));
-    assert_true(number(root, "fp8_ratio") <= number(root, "fp8_ratio_high"));
-    assert_true(number(json_object_get(root, "fp8"), "step_ms") > 0);
-    int products = 0;
-    size_t i;
-    json_array_foreach(json_object_get(root, "operations"), i, row) {
-        assert_true(number(json_object_get(row, "fp8"), "ms") >= 0);
-        if (strcmp(json_string_value(json_object_get(row, "place")), "attention.qkv") != 0) continue;
-        assert_true(number(row, "fp8_difference") > 4 * number(row, "difference"));
-        products++;
-    }
-    assert_int_equal(products, 2); // forward and backward
-    const json_t *alone = json_object_get(root, "fp8_alone");
-    assert_int_equal(json_array_size(alone), 4); // a block's layers
-    json_array_foreach(alone, i, row)
-        assert_string_equal(json_string_value(json_object_get(row, "operation")), "cast");
-    json_decref(root);
-}
-
-static void test_compare(void **state) {
-    const Ran *ran = program_succeeds(*state, "train " TINY " --compare --out=compared --threads=2");
-    expect_text(ran->output, "threads: on one thread, ");
-    expect_text(ran->output, "ratio  differ\n");
-    expect_text(ran->output, "backward (sum)");
-    expect_text(ran->output, "whole step, timed with nothing else on");
-    expect_text(ran->output, "peak memory: naive");
-    const bool two = strstr(ran->output, "oneDNN") != NULL;
-    assert_true(two == (strstr(ran->output, "and the products' library") != NULL));
-    ran = program_succeeds(*state, "FUSEBOX_ONEDNN=none train " TINY " --compare --threads=1");
-    assert_null(strstr(ran->output, "products:"));
-    assert_null(strstr(ran->output, "threads:"));
-    json_t *root = json_load_file(inside(*state, "compared/compare.json"), 0, NULL), *row;
-    assert_non_null(root);
-    static const char *const numbers[] = {"flops", "least_bytes", "ratio"};
-    static const char *const path[] = {"ms",     "ms_low", "ms_high",       "launches",
-                                       "tflops", "tbps",   "share_of_limit"};
-    static const char *const whole[] = {"forward_ms", "backward_ms", "optimizer_ms", "step_ms", "peak_bytes"};
-    static const char *const forms[] = {"naive", "fused"};
-    double launches[2] = {0};
-    size_t i;
-    assert_true(number(root, "one_thread_ratio") > 0 && number(root, "threads_ratio") > 0);
-    assert_true(two == (json_object_get(root, "forms_ratio") != NULL));
-    if (two) assert_true(number(root, "forms_ratio") > 0 && number(root, "products_ratio") > 0);
-    const json_t *rows = json_object_get(root, "operations");
-    assert_true(json_array_size(rows) >= 20); // ten places, forward and backward
-    json_array_foreach(rows, i, row) {
-        for (int k = 0; k < 3; k++) number(row, numbers[k]);
-        for (int form = 0; form < 2; form++) {
-            for (int k = 0; k < 7; k++) assert_true(number(json_object_get(row, forms[form]), path[k]) >= 0);
-            launches[form] += number(json_object_get(row, forms[form]), "launches");
-        }
-        const json_t *difference = json_object_get(row, "difference");
-        if (json_is_number(difference)) assert_true(number(row, "difference") < 1e-2);
-    }
-    assert_true(launches[0] > launches[1]);
-    for (int form = 0; form < 2; form++)
-        for (int k = 0; k < 5; k++) assert_true(number(json_object_get(root, forms[form]), whole[k]) > 0);
-    assert_true(number(root, "ratio_low") <= number(root, "ratio") &&
-                number(root, "ratio") <= number(root, "ratio_high"));
-    json_decref(root);
-}
-
 /* ---- divergence ---- */
 
 /* The first update has a magnitude of 1e30: every later loss is infinite or NaN. */
@@ -465,9 +378,6 @@ int main(void) {
         cmocka_unit_test(test_print_config),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_accumulation),
-        cmocka_unit_test(test_compare_turns),
-        cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_compare_fp8),
         cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_divergence_at_the_end),
         cmocka_unit_test(test_divergence_saved),

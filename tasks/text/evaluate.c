@@ -10,29 +10,24 @@
 #include <math.h>
 #include <stdio.h>
 
-typedef struct {
-    double sum;    // sum of the losses, by natural logarithm
-    int64_t count; // number of tokens
-} Losses;
-
-/* Evaluates every window once. The last batch continues into the next epoch, whose targets are ignored. */
-static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
-    int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
-    int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
-    Status status = OK;
-    for (int64_t first = 0; first < windows && !status; first += B) {
+/* The mean loss, by natural logarithm, over all windows. The last batch continues into the next epoch, whose
+ * targets are ignored. */
+static Status find_mean(Inference *in, Loader *loader, int64_t *tokens, double *mean) {
+    const int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
+    OWNED int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
+    double all = 0;
+    *tokens = windows * T;
+    for (int64_t first = 0; first < windows; first += B) {
+        const int64_t counted = (windows - first < B ? windows - first : B) * T;
         Batch batch;
         double sum = 0;
-        int64_t counted = (windows - first < B ? windows - first : B) * T;
-        status = loader_next(loader, &batch);
-        if (status) break;
+        TRY(loader_next(loader, &batch));
         for (int64_t i = 0; i < B * T; i++) targets[i] = i < counted ? batch.targets[i] : -1;
-        status = inference_loss(in, batch.inputs, targets, B, T, &sum);
-        losses->sum += sum;
-        losses->count += counted;
+        TRY(inference_loss(in, batch.inputs, targets, B, T, &sum));
+        all += sum;
     }
-    memory_free(targets);
-    return status;
+    *mean = all / (double)*tokens;
+    return OK;
 }
 
 /* Writes the results; `bits` per byte is NaN if the number of bytes is unknown, `e` NULL without --compare.
@@ -47,11 +42,11 @@ static Status write_json(const InferOptions *o, const char *data, int64_t tokens
     json_member_number(&w, "perplexity", exp(mean));
     json_member_number(&w, "bits_per_byte", bits);
     if (e) {
-        json_member_number(&w, "float_loss", e->loss[WEIGHTS_PLAIN] / (double)tokens);
-        json_member_number(&w, "float_perplexity", exp(e->loss[WEIGHTS_PLAIN] / (double)tokens));
-        json_member_number(&w, "logits_most", e->most);
-        json_member_number(&w, "logits_mean", e->differences / (double)e->logits);
-        json_member_number(&w, "kl_divergence", e->divergence / (double)tokens);
+        json_member_number(&w, "float_loss", e->loss[WEIGHTS_PLAIN]);
+        json_member_number(&w, "float_perplexity", exp(e->loss[WEIGHTS_PLAIN]));
+        json_member_number(&w, "logits_most", e->most_difference);
+        json_member_number(&w, "logits_mean", e->mean_difference);
+        json_member_number(&w, "kl_divergence", e->divergence);
         json_member_number(&w, "float_ms", e->ms[WEIGHTS_PLAIN]);
         json_member_number(&w, "ms", e->ms[WEIGHTS_PACKED]);
         json_member_integer(&w, "float_bytes", (int64_t)e->bytes[WEIGHTS_PLAIN]);
@@ -63,16 +58,16 @@ static Status write_json(const InferOptions *o, const char *data, int64_t tokens
     return status;
 }
 
-static Status report(const InferOptions *o, const char *data, const Losses *losses, const TokenSource *source,
-                     const WeightsError *e) {
-    double mean = losses->sum / (double)losses->count, bits = NAN;
-    int64_t bytes = tokens_text_bytes(source);
+static Status report(const InferOptions *o, const char *data, int64_t tokens, double mean,
+                     const TokenSource *source, const WeightsError *e) {
+    const int64_t bytes = tokens_text_bytes(source);
+    double bits = NAN;
     if (bytes > 0) bits = mean / log(2.0) * (double)tokens_count(source) / (double)bytes;
     print_name(data, stdout);
-    printf(": %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", losses->count, mean, exp(mean));
+    printf(": %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", tokens, mean, exp(mean));
     if (bytes > 0) printf(", %.4f bits per byte", bits);
     printf("\n");
-    if (*o->json) TRY(write_json(o, data, losses->count, mean, bits, e));
+    if (*o->json) TRY(write_json(o, data, tokens, mean, bits, e));
     if (tokens_raw(source) && !o->quiet) {
         print_name(tokens_raw(source), stderr);
         fprintf(stderr, " is read as plain text: its keys, quotes and commas count, too\n");
@@ -85,22 +80,23 @@ static Status run(const Session *s, const InferOptions *o, const char *data, int
                   Inference *in) {
     const LoaderOptions options = {.batch = o->batch, .seq = seq};
     CLOSED_BY(loader_release) Loader *loader = NULL;
-    Losses losses = {0};
+    int64_t tokens;
+    double mean;
     TRY(inference_open(in, s, true));
     in->use = INFERENCE_LOSS;
     in->batch = o->batch;
     in->seq = seq;
     TRY(inference_start(in, s, false, o->seed));
     TRY(loader_open_windows(&options, source, &loader));
-    TRY(sum_losses(in, loader, &losses));
-    return report(o, data, &losses, source, NULL);
+    TRY(find_mean(in, loader, &tokens, &mean));
+    return report(o, data, tokens, mean, source, NULL);
 }
 
 static Status compare(const Session *s, const InferOptions *o, const char *data, const LoaderOptions *options,
                       const TokenSource *source) {
     WeightsError e;
     TRY(weights_error_measure(s, o->seed, options, source, &e));
-    TRY(report(o, data, &(Losses){e.loss[WEIGHTS_PACKED], e.tokens}, source, &e));
+    TRY(report(o, data, e.tokens, e.loss[WEIGHTS_PACKED], source, &e));
     weights_error_print(&e, s, stdout);
     return OK;
 }

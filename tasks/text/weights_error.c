@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "run/inference.h"
+#include "run/turns.h"
 
 #include <math.h>
 
@@ -43,20 +44,19 @@ static double log_sum_exp(const float *x, int64_t count) {
     return most + log(sum);
 }
 
-/* KL(plain || packed) = sum of p * (log p - log q). */
+/* Adds to the sums, which take_means divides. KL(plain || packed) = sum of p * (log p - log q). */
 static void add_token(WeightsError *e, float *const *logits, int64_t vocab, int32_t target) {
     const float *plain = logits[WEIGHTS_PLAIN], *packed = logits[WEIGHTS_PACKED];
     const double plain_sum = log_sum_exp(plain, vocab), packed_sum = log_sum_exp(packed, vocab);
     for (int64_t v = 0; v < vocab; v++) {
         const double difference = (double)plain[v] - (double)packed[v], log_p = plain[v] - plain_sum;
-        e->most = fmax(e->most, fabs(difference));
-        e->differences += fabs(difference);
+        e->most_difference = fmax(e->most_difference, fabs(difference));
+        e->mean_difference += fabs(difference);
         e->divergence += exp(log_p) * (difference - plain_sum + packed_sum);
     }
     e->loss[WEIGHTS_PLAIN] += plain_sum - plain[target];
     e->loss[WEIGHTS_PACKED] += packed_sum - packed[target];
     e->tokens++;
-    e->logits += vocab;
 }
 
 static Status run_pass(Pairs *p, int kind, const int32_t *tokens, double *ms) {
@@ -68,12 +68,12 @@ static Status run_pass(Pairs *p, int kind, const int32_t *tokens, double *ms) {
     return OK;
 }
 
-/* Both models in turns; every second pass begins with the other one. The first pass also warms up. */
+/* Both models in turns. The first pass also warms up. */
 static Status run_batch(Pairs *p, int64_t pass, const Batch *batch, int64_t tokens) {
     const Config *c = &p->models[0].model.config;
     for (int warm = pass == 0; warm >= 0; warm--)
         for (int turn = 0; turn < WEIGHTS_KINDS; turn++) {
-            const int kind = (int)((pass + turn) % WEIGHTS_KINDS);
+            const int kind = turns_path(pass, turn, WEIGHTS_KINDS);
             TRY(run_pass(p, kind, batch->inputs, &p->ms[kind][pass]));
         }
     for (int64_t i = 0; i < tokens; i++) {
@@ -83,6 +83,13 @@ static Status run_batch(Pairs *p, int64_t pass, const Batch *batch, int64_t toke
         add_token(p->error, p->logits, c->vocab, batch->targets[i]);
     }
     return OK;
+}
+
+static void take_means(WeightsError *e, int64_t vocab) {
+    const double tokens = (double)e->tokens;
+    for (int kind = 0; kind < WEIGHTS_KINDS; kind++) e->loss[kind] /= tokens;
+    e->mean_difference /= tokens * (double)vocab;
+    e->divergence /= tokens;
 }
 
 Status weights_error_measure(const Session *session, int64_t seed, const LoaderOptions *options,
@@ -102,6 +109,7 @@ Status weights_error_measure(const Session *session, int64_t seed, const LoaderO
         TRY(loader_next(loader, &batch));
         TRY(run_batch(&p, pass, &batch, (left < p.batch ? left : p.batch) * p.seq));
     }
+    take_means(error, session->config.vocab);
     error->speed = pairs_ratio(p.ms[WEIGHTS_PLAIN], p.ms[WEIGHTS_PACKED], passes);
     for (int kind = 0; kind < WEIGHTS_KINDS; kind++) error->ms[kind] = median(p.ms[kind], passes);
     return OK;
@@ -109,13 +117,12 @@ Status weights_error_measure(const Session *session, int64_t seed, const LoaderO
 
 void weights_error_print(const WeightsError *e, const Session *session, FILE *file) {
     const char *const names[] = {session_dtype_name(session), dtype_name(session->packed)};
-    const double tokens = (double)e->tokens;
     fprintf(file, "\n%-8s %12s %14s %12s %12s\n", "weights", "ms a pass", "bytes", "mean loss", "perplexity");
     for (int kind = 0; kind < WEIGHTS_KINDS; kind++)
         fprintf(file, "%-8s %12.3f %14zu %12.6f %12.4f\n", names[kind], e->ms[kind], e->bytes[kind],
-                e->loss[kind] / tokens, exp(e->loss[kind] / tokens));
+                e->loss[kind], exp(e->loss[kind]));
     fprintf(file, "%s is %.2f times as fast (95%% interval %.2f to %.2f)\n", names[WEIGHTS_PACKED],
             e->speed.median, e->speed.low, e->speed.high);
     fprintf(file, "logits differ by at most %.6g, on average by %.6g; KL divergence %.6g nats a token\n",
-            e->most, e->differences / (double)e->logits, e->divergence / tokens);
+            e->most_difference, e->mean_difference, e->divergence);
 }

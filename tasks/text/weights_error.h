@@ -8,10 +8,10 @@
 enum { WEIGHTS_PLAIN, WEIGHTS_PACKED, WEIGHTS_KINDS }; // before and after quantization
 
 typedef struct {
-    int64_t tokens, logits;     // numbers of them that were compared
-    double loss[WEIGHTS_KINDS]; // sums of the losses, by natural logarithm
-    double most, differences;   // largest and sum of the absolute differences between logits
-    double divergence; // sum of the KL divergences of the next token's distributions from the plain ones
+    int64_t tokens;                          // number of tokens that were compared
+    double loss[WEIGHTS_KINDS];              // mean loss, by natural logarithm
+    double most_difference, mean_difference; // absolute, between logits
+    double divergence; // mean KL divergence of the next token's distributions from the plain ones
     size_t bytes[WEIGHTS_KINDS];
     double ms[WEIGHTS_KINDS]; // median time of a pass
     MedianInterval speed;     // per pass: plain time over packed time
