@@ -28,23 +28,21 @@ static Status open_for_gpus(const CommSetup *setup, Comm **comm) {
 }
 
 static Status choose_engine(const CommSetup *setup, OpenEngine *open) {
-    const bool cpu = setup->device->backend == BACKEND_CPU, automatic = strcmp(setup->engine, "auto") == 0;
-    if (automatic)
-        *open = cpu ? comm_open_mpi : open_for_gpus;
-    else if (strcmp(setup->engine, "mpi") == 0)
-        *open = comm_open_mpi;
-    else if (strcmp(setup->engine, "nccl") == 0)
-        *open = comm_open_nccl;
-    else if (strcmp(setup->engine, "peer") == 0)
-        *open = comm_open_peer;
-    else
-        return fail(ERROR_USAGE, "\"%s\" is not a communication engine; choose auto, mpi, nccl or peer",
-                    setup->engine);
+    const bool cpu = setup->device->backend == BACKEND_CPU;
+    const struct {
+        const char *name;
+        OpenEngine open;
+    } engines[] = {[COMM_AUTO] = {"auto", cpu ? comm_open_mpi : open_for_gpus},
+                   [COMM_NCCL] = {"nccl", comm_open_nccl},
+                   [COMM_PEER] = {"peer", comm_open_peer},
+                   [COMM_MPI] = {"mpi", comm_open_mpi}},
+      *chosen = &engines[setup->engine];
+    *open = chosen->open;
     if (*open == comm_open_mpi && !cpu)
         return fail(ERROR_USAGE, "MPI is for ranks on the CPU; for GPUs choose nccl or peer");
     if (*open != comm_open_mpi && cpu)
-        return fail(ERROR_USAGE, "%s is for GPUs; ranks on the CPU need mpi", setup->engine);
-    return *open ? OK : fail(ERROR_DEVICE, "this build has no CUDA, which %s needs", setup->engine);
+        return fail(ERROR_USAGE, "%s is for GPUs; ranks on the CPU need mpi", chosen->name);
+    return *open ? OK : fail(ERROR_DEVICE, "this build has no CUDA, which %s needs", chosen->name);
 }
 
 Status comm_open(const CommSetup *setup, Comm **comm) {
@@ -56,7 +54,6 @@ Status comm_open(const CommSetup *setup, Comm **comm) {
     Comm *c = *comm;
     c->rank = r->rank;
     c->size = r->size;
-    c->local_rank = r->local_rank;
     c->device = setup->device;
     c->rendezvous = r;
     return OK;

@@ -34,7 +34,7 @@ typedef enum { LANE_MAIN, LANE_SIDE, LANE_COUNT } Lane;
 
 typedef struct Comm {
     const struct CommEngine *engine;
-    int rank, size, local_rank;
+    int rank, size;
     char name[96];   // "NCCL 2.28.9", "MPI (Open MPI v4.1.4)", "peers"
     bool rank_order; // sums are in rank order
     bool posts;      // comm_scatter and comm_spread do not slow down concurrent kernels
@@ -42,16 +42,17 @@ typedef struct Comm {
     struct Rendezvous *rendezvous;
 } Comm;
 
+/* COMM_AUTO: mpi on the CPU; peer between GPUs of one host that reach each other's memory; else nccl. */
+typedef enum { COMM_AUTO, COMM_NCCL, COMM_PEER, COMM_MPI } CommChoice;
+
 typedef struct {
     Device *device;
     struct Rendezvous *rendezvous; // rendezvous of several ranks; it must outlive the communicator
-    /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; peer between GPUs of one host that reach each
-     * other's memory; else nccl. */
-    const char *engine;
+    CommChoice engine;
     bool share_gpu; // several ranks may use one GPU (peer only): for tests
 } CommSetup;
 
-/* Collective. ERROR_USAGE if the engine is unknown or not for this device, or if two ranks have one GPU;
+/* Collective. ERROR_USAGE if the engine is not for this device, or if two ranks have one GPU;
  * ERROR_DEVICE if the engine's library is missing or too old, or if ranks cannot reach each other. */
 CHECKED Status comm_open(const CommSetup *setup, Comm **comm);
 

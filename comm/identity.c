@@ -1,5 +1,7 @@
 #include "comm/identity.h"
 
+#include "base/hash.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -81,13 +83,11 @@ static const Launcher launchers[LAUNCHERS] = {
 
 /* ---- token and port ---- */
 
-/* FNV-1a (Fowler, Noll, Vo) of the names' values. */
 static uint64_t hash_of(const char *const *names, size_t count) {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = 0;
     for (size_t i = 0; i < count; i++) {
-        const char *text = names[i] ? getenv(names[i]) : NULL;
-        for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-        hash = (hash ^ 0xff) * 0x100000001b3u; // separates adjacent texts
+        const char *text = names[i] ? variable(names[i]) : NULL;
+        hash = hash_bytes(hash, text ? text : "", text ? strlen(text) + 1 : 1); // a zero byte ends each text
     }
     return hash;
 }

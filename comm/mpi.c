@@ -26,10 +26,6 @@ static Mpi *mpi_of(Comm *comm) {
     return (Mpi *)comm;
 }
 
-static Status mpi_status(const Mpi *m, int error, const char *what) {
-    return mpi_check(m->mpi, error, what);
-}
-
 /* ---- sums ---- */
 
 /* sum[i] = slices[0][i] + slices[1][i] + ..., in this order. sum may be slices[0]. */
@@ -63,7 +59,8 @@ static void sum_bf16(const uint16_t *slices, int ranks, int64_t count, uint16_t 
 /* Sends each rank its slice of `out`, and writes the sum of this rank's slices to the start of `in`. */
 static Status sum_slices(Mpi *m, int64_t count, Dtype dtype) {
     const int ranks = m->base.size;
-    TRY(mpi_status(m, m->mpi->alltoall(m->out, m->in, (size_t)count * dtype_size(dtype)), "MPI_Alltoall"));
+    TRY(mpi_check(m->mpi, m->mpi->alltoall(m->out, m->in, (size_t)count * dtype_size(dtype)),
+                  "MPI_Alltoall"));
     if (dtype == BF16)
         sum_bf16((uint16_t *)m->in, ranks, count, (uint16_t *)m->in);
     else if (dtype == F64)
@@ -106,7 +103,7 @@ static Status mpi_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtype,
         memset(m->out + (size_t)now * element, 0, (size_t)(each * comm->size - now) * element);
         TRY(sum_slices(m, each, dtype));
         memcpy(m->out, m->in, (size_t)each * element);
-        TRY(mpi_status(m, m->mpi->allgather(m->out, m->in, (size_t)each * element), "MPI_Allgather"));
+        TRY(mpi_check(m->mpi, m->mpi->allgather(m->out, m->in, (size_t)each * element), "MPI_Allgather"));
         memcpy(at, m->in, (size_t)now * element);
     }
     return OK;
@@ -118,7 +115,7 @@ static Status mpi_all_gather(Comm *comm, const void *piece, void *whole, size_t 
     for (size_t first = 0; first < bytes; first += m->slice) {
         const size_t now = bytes - first < m->slice ? bytes - first : m->slice;
         memcpy(m->out, (const char *)piece + first, now);
-        TRY(mpi_status(m, m->mpi->allgather(m->out, m->in, now), "MPI_Allgather"));
+        TRY(mpi_check(m->mpi, m->mpi->allgather(m->out, m->in, now), "MPI_Allgather"));
         for (int r = 0; r < comm->size; r++)
             memcpy((char *)whole + (size_t)r * bytes + first, m->in + (size_t)r * now, now);
     }
@@ -126,7 +123,8 @@ static Status mpi_all_gather(Comm *comm, const void *piece, void *whole, size_t 
 }
 
 static Status mpi_barrier(Comm *comm) {
-    return mpi_status(mpi_of(comm), mpi_of(comm)->mpi->barrier(), "MPI_Barrier");
+    const MpiModule *mpi = mpi_of(comm)->mpi;
+    return mpi_check(mpi, mpi->barrier(), "MPI_Barrier");
 }
 
 static void mpi_abort(Comm *comm) {

@@ -135,7 +135,7 @@ static Status meet(Link *l, const Identity *identity, double seconds) {
 Status rendezvous_open(const Identity *identity, double seconds, bool *reported, Rendezvous **rendezvous) {
     Link *l = memory_allocate(sizeof *l);
     Rendezvous *r = &l->base;
-    *l = (Link){.base = {.rank = identity->rank, .size = identity->size, .local_rank = identity->local_rank},
+    *l = (Link){.base = {.rank = identity->rank, .size = identity->size},
                 .count = identity->rank == 0 ? identity->size - 1 : 1,
                 .watch.silence = seconds + PATIENCE_SECONDS, // until all ranks have connected
                 .lock = PTHREAD_MUTEX_INITIALIZER,

@@ -16,7 +16,7 @@ __BEGIN_DECLS
 enum { RENDEZVOUS_PORTS = 8, RANK_HOST = 64 };
 
 typedef struct Rendezvous {
-    int rank, size, local_rank;
+    int rank, size;
     char (*hosts)[RANK_HOST]; // (size) each rank's host name as the host itself reports it, truncated to fit
 } Rendezvous;
 

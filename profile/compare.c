@@ -25,7 +25,7 @@ Status timed_operations_read(Recorder *recorder, const Peaks *peaks, const char 
     return figures_make(timed->trace, &timed->figures);
 }
 
-void timed_operations_free(TimedOperations *timed) {
+static void timed_operations_free(TimedOperations *timed) {
     figures_free(&timed->figures);
     trace_close(timed->trace);
     *timed = (TimedOperations){0};

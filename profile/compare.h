@@ -20,7 +20,6 @@ typedef struct {
  * recommends a smaller `option`, such as "--repeats". */
 CHECKED Status timed_operations_read(Recorder *recorder, const Peaks *peaks, const char *option,
                                      TimedOperations *timed);
-void timed_operations_free(TimedOperations *timed);
 
 /* One table: operation, pass, form, ms, share of the total, launches, TFLOP/s, TB/s, share of the limit;
  * below each operation its recorded primitives. */

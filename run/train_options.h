@@ -5,10 +5,10 @@
 #include "run/compute_options.h"
 #include "run/profiling_options.h"
 #include "run/session.h"
+#include "comm/comm.h"
 #include "optim/schedule.h"
 
 typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
-typedef enum { COMM_AUTO, COMM_NCCL, COMM_PEER, COMM_MPI } CommChoice;
 typedef enum { MOMENTS_FP32, MOMENTS_BF16 } Moments;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */

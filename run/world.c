@@ -157,12 +157,10 @@ Status world_agree(World *w, Status mine) {
 }
 
 Status world_connect(World *w, const TrainOptions *o, Device *device) {
-    static const char *const engines[] = {
-        [COMM_AUTO] = "auto", [COMM_NCCL] = "nccl", [COMM_PEER] = "peer", [COMM_MPI] = "mpi"};
     if (w->size == 1) return OK;
     const CommSetup setup = {.device = device,
                              .rendezvous = w->rendezvous,
-                             .engine = engines[o->engine],
+                             .engine = o->engine,
                              .share_gpu = getenv("FUSEBOX_SHARE_GPU") != NULL};
     return world_agree(w, comm_open(&setup, &w->comm));
 }

@@ -16,7 +16,7 @@
 
 /* ---- a rank, under mpirun ---- */
 
-static Status check_rank(const char *engine) {
+static Status check_rank(void) {
     Identity identity;
     Rendezvous *r;
     Device *device;
@@ -24,7 +24,7 @@ static Status check_rank(const char *engine) {
     TRY(identity_read(&identity));
     TRY(rendezvous_open(&identity, 60, NULL, &r));
     TRY(device_open_cpu(1, &device));
-    const CommSetup setup = {.device = device, .rendezvous = r, .engine = engine};
+    const CommSetup setup = {.device = device, .rendezvous = r, .engine = COMM_AUTO};
     TRY(comm_open(&setup, &comm));
     EXPECT(comm->rank == identity.rank && comm->size == identity.size && comm->rank_order);
     TRY(collectives_check(comm));
@@ -46,7 +46,7 @@ static Status abort_rank(void) {
     TRY(identity_read(&identity));
     TRY(rendezvous_open(&identity, 60, NULL, &r));
     TRY(device_open_cpu(1, &device));
-    const CommSetup setup = {.device = device, .rendezvous = r, .engine = "auto"};
+    const CommSetup setup = {.device = device, .rendezvous = r, .engine = COMM_AUTO};
     TRY(comm_open(&setup, &comm));
     if (comm->rank == 1) comm_abort(comm);
     return comm_barrier(comm);
@@ -97,7 +97,8 @@ static void test_no_mpi(void **state) {
 /* ---- errors ---- */
 
 typedef struct {
-    const char *engine;
+    CommChoice engine;
+    bool direct; // NCCL's engine is opened although the device is a CPU
     int port;
 } Wrong;
 
@@ -110,30 +111,29 @@ static Status open_rank(int rank, void *user) {
     TRY(rendezvous_open(&identity, 20, NULL, &r));
     TRY(device_open_cpu(1, &device));
     const CommSetup setup = {.device = device, .rendezvous = r, .engine = wrong->engine};
-    return strcmp(wrong->engine, "nccl itself") == 0 ? comm_open_nccl(&setup, &comm)
-                                                     : comm_open(&setup, &comm);
+    return wrong->direct ? comm_open_nccl(&setup, &comm) : comm_open(&setup, &comm);
 }
 
 static void test_wrong_engines(void **state) {
     (void)state;
     static const struct {
-        const char *engine;
+        CommChoice engine;
+        bool direct;
         ErrorCode code;
         const char *part, *variable, *value;
     } cases[] = {
-        {"tcp", ERROR_USAGE, "\"tcp\" is not a communication engine; choose auto, mpi, nccl or peer", "", ""},
-        {"nccl", ERROR_USAGE, "nccl is for GPUs; ranks on the CPU need mpi", "", ""},
-        {"peer", ERROR_USAGE, "peer is for GPUs; ranks on the CPU need mpi", "", ""},
-        {"nccl itself", ERROR_DEVICE, "FUSEBOX_NCCL=/nowhere: /nowhere: cannot open shared object file",
+        {COMM_NCCL, false, ERROR_USAGE, "nccl is for GPUs; ranks on the CPU need mpi", "", ""},
+        {COMM_PEER, false, ERROR_USAGE, "peer is for GPUs; ranks on the CPU need mpi", "", ""},
+        {COMM_NCCL, true, ERROR_DEVICE, "FUSEBOX_NCCL=/nowhere: /nowhere: cannot open shared object file",
          "FUSEBOX_NCCL", "/nowhere"},
-        {"nccl itself", ERROR_DEVICE, "FUSEBOX_NCCL=/tmp: ", "FUSEBOX_NCCL", "/tmp"},
-        {"nccl itself", ERROR_DEVICE, "this libnccl has no ncclGetVersion: it is too old", "FUSEBOX_NCCL",
+        {COMM_NCCL, true, ERROR_DEVICE, "FUSEBOX_NCCL=/tmp: ", "FUSEBOX_NCCL", "/tmp"},
+        {COMM_NCCL, true, ERROR_DEVICE, "this libnccl has no ncclGetVersion: it is too old", "FUSEBOX_NCCL",
          "libm.so.6"},
-        {"auto", ERROR_DEVICE, "its module does not load: /nowhere: ", "FUSEBOX_MPI", "/nowhere"},
-        {"auto", ERROR_DEVICE, "comm_mpi.so is of another build", "FUSEBOX_MPI", "libm.so.6"},
+        {COMM_AUTO, false, ERROR_DEVICE, "its module does not load: /nowhere: ", "FUSEBOX_MPI", "/nowhere"},
+        {COMM_AUTO, false, ERROR_DEVICE, "comm_mpi.so is of another build", "FUSEBOX_MPI", "libm.so.6"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        Wrong wrong = {.engine = cases[i].engine, .port = free_port()};
+        Wrong wrong = {.engine = cases[i].engine, .direct = cases[i].direct, .port = free_port()};
         if (*cases[i].variable) setenv(cases[i].variable, cases[i].value, 1);
         const RankEnd *ends = ranks_run(2, open_rank, &wrong, 30);
         if (*cases[i].variable) unsetenv(cases[i].variable);
@@ -145,7 +145,7 @@ static void test_wrong_engines(void **state) {
 /* MPI under another launcher's variables: every process is MPI's rank 0 of 1. */
 static void test_not_mpirun(void **state) {
     needs_mpi(*state);
-    Wrong wrong = {.engine = "mpi", .port = free_port()};
+    Wrong wrong = {.engine = COMM_MPI, .port = free_port()};
     const RankEnd *ends = ranks_run(2, open_rank, &wrong, 60);
     expect_rank(ends, 1, ERROR_USAGE,
                 "MPI says that this is rank 0 of 1, and who started it 1 of 2: start ranks on the CPU "
@@ -188,7 +188,7 @@ static void test_parts(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1)
-        return status_exit(strcmp(argv[1], "abort") == 0 ? abort_rank() : check_rank("auto"), "test_comm");
+        return status_exit(strcmp(argv[1], "abort") == 0 ? abort_rank() : check_rank(), "test_comm");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mpi),        cmocka_unit_test(test_mpi_abort),
         cmocka_unit_test(test_no_mpi),     cmocka_unit_test(test_wrong_engines),

@@ -22,7 +22,7 @@
 enum { PATIENCE = 120, ELEMENTS = 4096, REPLAYS = 5, KILLS = 10 };
 
 typedef struct {
-    const char *engine;
+    CommChoice engine;
     int size, port;
     bool share_gpu;
 } Run;
@@ -38,7 +38,7 @@ typedef struct {
 static Status open_rank(const Run *run, int rank, Opened *o) {
     Identity identity = identity_of(rank, run->size, run->port);
     const int gpus = gpu_count ? gpu_count() : 0;
-    if (gpus == 0 || (!run->share_gpu && strcmp(run->engine, "nccl") == 0 && gpus < run->size)) rank_skip();
+    if (gpus == 0 || (!run->share_gpu && run->engine == COMM_NCCL && gpus < run->size)) rank_skip();
     TRY(rendezvous_open(&identity, 60, NULL, &o->r));
     TRY(device_open_cuda(run->share_gpu ? 0 : rank % gpus, &o->device));
     const CommSetup setup = {
@@ -52,7 +52,7 @@ static void close_rank(Opened *o) {
     rendezvous_close(o->r, OK);
 }
 
-static const RankEnd *run_ranks(const char *engine, int size, bool share_gpu, RankBody body) {
+static const RankEnd *run_ranks(CommChoice engine, int size, bool share_gpu, RankBody body) {
     static Run run;
     run = (Run){.engine = engine, .size = size, .port = free_port(), .share_gpu = share_gpu};
     return ranks_run(size, body, &run, PATIENCE);
@@ -71,7 +71,7 @@ static Status check_rank(int rank, void *user) {
 static void test_peers(void **state) {
     (void)state;
     for (int size = 2; size <= 4; size++) {
-        const RankEnd *ends = run_ranks("peer", size, true, check_rank);
+        const RankEnd *ends = run_ranks(COMM_PEER, size, true, check_rank);
         for (int rank = 0; rank < size; rank++) expect_rank(ends, rank, 0, "");
     }
 }
@@ -79,13 +79,13 @@ static void test_peers(void **state) {
 static void test_nccl(void **state) {
     (void)state;
     if (!nccl_found()) skip();
-    const RankEnd *ends = run_ranks("nccl", 2, false, check_rank);
+    const RankEnd *ends = run_ranks(COMM_NCCL, 2, false, check_rank);
     for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, 0, "");
 }
 
 static void test_one_gpu_by_mistake(void **state) {
     (void)state;
-    Run run = {.engine = "peer", .size = 2, .port = free_port()};
+    Run run = {.engine = COMM_PEER, .size = 2, .port = free_port()};
     const RankEnd *ends = ranks_run(2, check_rank, &run, PATIENCE);
     if (ends[0].code == 0) skip(); // each rank has used its own of two GPUs
     for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, ERROR_USAGE, "ranks 0 and 1 on ");
@@ -158,7 +158,7 @@ static Status replay_rank(int rank, void *user) {
 
 static void test_replay(void **state) {
     (void)state;
-    const RankEnd *ends = run_ranks("peer", 2, true, replay_rank);
+    const RankEnd *ends = run_ranks(COMM_PEER, 2, true, replay_rank);
     for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, 0, "");
 }
 
@@ -200,7 +200,7 @@ static void test_one_choice(void **state) {
     int64_t length, lines = 0;
     setenv("XDG_CACHE_HOME", *state, 1);
     if (!choices_wanted()) skip();
-    const RankEnd *ends = run_ranks("peer", 2, true, choosing_rank);
+    const RankEnd *ends = run_ranks(COMM_PEER, 2, true, choosing_rank);
     for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, 0, "");
     expect_ok(path_glob(inside(*state, "fusebox/products-*.txt"), &files));
     assert_int_equal(files.count, 1);
@@ -233,7 +233,7 @@ static Status abort_rank(int rank, void *user) {
 
 static void test_abort(void **state) {
     (void)state;
-    const RankEnd *ends = run_ranks("peer", 2, true, abort_rank);
+    const RankEnd *ends = run_ranks(COMM_PEER, 2, true, abort_rank);
     for (int rank = 0; rank < 2; rank++)
         expect_rank(ends, rank, ERROR_DEVICE, "the communicator was aborted");
 }
@@ -276,7 +276,7 @@ static void test_killed_rank(void **state) {
     expect_rank(ranks_run(1, look_at_memory, available, PATIENCE), 0, 0, "");
     const size_t before = available[0];
     for (int i = 0; i < KILLS; i++) {
-        const RankEnd *ends = run_ranks("peer", 2, true, killed_rank);
+        const RankEnd *ends = run_ranks(COMM_PEER, 2, true, killed_rank);
         expect_rank(ends, 0, ERROR_DEVICE, "");
         assert_int_equal(ends[1].code, 128 + SIGKILL);
         assert_true(ends[0].seconds < ends[1].seconds + 10);

@@ -5,6 +5,8 @@
 
 #include "tasks/chat/chat_template.h"
 
+#include <jansson.h>
+
 typedef struct {
     ChatTemplate template;
     Tokenizer *tokenizer; // owned by the caller
@@ -36,6 +38,17 @@ CHECKED Status chat_encode_next(const Chat *chat, const ChatMessage *message, bo
  * %}. ERROR_FORMAT if this cannot be determined from the template's renderings. */
 CHECKED Status chat_encode_answers(const Chat *chat, const ChatMessage *messages, int64_t count,
                                    TokenList *ids, Bytes *answers);
+
+/* The messages of {"messages": [{"role": "user", "content": "..."}, ...]}, with the roles system, user and
+ * assistant. Starts all-zero; memory_free(list) ends it. */
+typedef struct {
+    ChatMessage *list;
+    int64_t count, room;
+} ChatMessages;
+
+/* Reads the object's messages, replacing earlier ones. Their texts live as long as the object. ERROR_FORMAT
+ * if a message is malformed, or there are none. */
+CHECKED Status chat_read_messages(const json_t *object, ChatMessages *messages);
 
 /* ---- for chat_answers.c ---- */
 

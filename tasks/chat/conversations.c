@@ -1,7 +1,7 @@
 #include "tasks/chat/conversations.h"
 
 #include "base/memory.h"
-#include "tasks/chat/chat_json.h"
+#include "tasks/chat/chat.h"
 #include "data/lines.h"
 #include "tasks/chat/packing.h"
 #include "data/tokens.h"

@@ -3,7 +3,7 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "tasks/chat/chat_json.h"
+#include "tasks/chat/chat.h"
 #include "tasks/text/infer.h"
 #include "data/end_tokens.h"
 #include "data/lines.h"
