@@ -38,6 +38,13 @@ Status json_read(const char *path, int64_t limit, json_t **root) {
     return read_with(path, limit, 0, root);
 }
 
+Status json_read_optional(const char *path, int64_t limit, json_t **root) {
+    PathKind kind;
+    *root = NULL;
+    TRY(path_kind(path, &kind));
+    return kind == PATH_ABSENT ? OK : json_read(path, limit, root);
+}
+
 Status json_read_without_integers(const char *path, int64_t limit, json_t **root) {
     return read_with(path, limit, JSON_DECODE_INT_AS_REAL, root);
 }

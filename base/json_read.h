@@ -14,6 +14,9 @@ CHECKED Status json_parse(const char *text, int64_t length, const char *name, js
 /* Reads a file of at most `limit` bytes (file_read) and parses it. */
 CHECKED Status json_read(const char *path, int64_t limit, json_t **root);
 
-/* The same, with all numbers read as reals, so that none overflows (transformers writes a
+/* The same for a file that may be absent: then *root is NULL. */
+CHECKED Status json_read_optional(const char *path, int64_t limit, json_t **root);
+
+/* The same as json_read, with all numbers read as reals, so that none overflows (transformers writes a
  * "model_max_length" of 1e30 with all digits). For files whose numbers are not used. */
 CHECKED Status json_read_without_integers(const char *path, int64_t limit, json_t **root);

@@ -89,11 +89,9 @@ static Status read_object(OptionSet *set, const char *path, json_t *object, Opti
 }
 
 static Status read_file(OptionSet *set, const char *path, OptionSource source) {
-    json_t *object;
+    json_auto_t *object = NULL;
     TRY(json_read(path, FILE_MOST, &object));
-    Status status = read_object(set, path, object, source);
-    json_decref(object);
-    return status;
+    return read_object(set, path, object, source);
 }
 
 Status options_read_file(OptionSet *set, const char *path) {

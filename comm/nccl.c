@@ -110,12 +110,11 @@ static Status nccl_check(Comm *comm) {
 
 /* The first file of a pattern that loads, or NULL. */
 static void *open_match(const char *pattern) {
-    PathList found = {0};
+    CLOSED_BY(path_list_free) PathList found = {0};
     void *library = NULL;
     status_free(path_glob(pattern, &found)); // an unreadable folder counts as empty
     for (int64_t i = 0; i < found.count && !library; i++)
         library = dlopen(found.paths[i], RTLD_NOW | RTLD_LOCAL);
-    path_list_free(&found);
     return library;
 }
 

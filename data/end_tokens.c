@@ -35,10 +35,7 @@ static Status add_all(const json_t *root, const char *path, EndTokens *ends) {
 static Status read_file(const char *folder, const char *name, EndTokens *ends) {
     OWNED char *path = path_join(folder, name);
     json_auto_t *root = NULL;
-    PathKind kind;
-    TRY(path_kind(path, &kind));
-    if (kind == PATH_ABSENT) return OK;
-    TRY(json_read(path, FILE_LIMIT, &root));
+    TRY(json_read_optional(path, FILE_LIMIT, &root));
     return add_all(root, path, ends);
 }
 

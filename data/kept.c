@@ -11,10 +11,7 @@ enum { FILE_LIMIT = 16 << 20 /* bytes */ };
 
 static Status read_file(const char *folder, const char *name, json_t **root) {
     OWNED char *path = path_join(folder, name);
-    PathKind kind;
-    *root = NULL;
-    TRY(path_kind(path, &kind));
-    return kind == PATH_ABSENT ? OK : json_read(path, FILE_LIMIT, root);
+    return json_read_optional(path, FILE_LIMIT, root);
 }
 
 Status kept_read(const char *folder, Kept *kept) {

@@ -215,12 +215,9 @@ static Status read_root(const File *file, Config *config) {
 }
 
 Status config_parse(const char *text, int64_t length, const char *name, Config *config) {
-    json_t *root;
+    json_auto_t *root = NULL;
     TRY(json_parse(text, length, name, &root));
-    File file = {root, name};
-    Status status = read_root(&file, config);
-    json_decref(root);
-    return status;
+    return read_root(&(File){root, name}, config);
 }
 
 Status config_read(const char *path, Config *config) {

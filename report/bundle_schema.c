@@ -350,13 +350,12 @@ static Status check_bundle(const json_t *root) {
 /* ---- reading ---- */
 
 Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *bundle) {
-    json_t *root;
+    json_auto_t *root = NULL;
     *bundle = (Bundle){0};
     TRY(json_parse(text, length, name, &root));
-    Status status = fail_at(check_bundle(root), "%s", name);
-    if (!status) fields_read(root, bundle_fields, bundle);
-    json_decref(root);
-    return status;
+    TRY(fail_at(check_bundle(root), "%s", name));
+    fields_read(root, bundle_fields, bundle);
+    return OK;
 }
 
 Status bundle_read_text(const char *path, char **text, int64_t *length, Bundle *bundle) {

@@ -135,12 +135,11 @@ static Status draw_to(const Measured *m, const char *name, const char *path) {
 }
 
 Status picture_write(const char *comparison, const char *path) {
-    json_t *root;
+    json_auto_t *root = NULL;
     Measured measured = {0};
     TRY(json_read(comparison, COMPARISON_BYTES_MOST, &root));
     Status status = fail_at(fields_check(root, measured_fields, ""), "%s", comparison);
     if (!status) fields_read(root, measured_fields, &measured);
-    json_decref(root);
     if (!status) status = draw_to(&measured, comparison, path);
     fields_free(measured_fields, &measured);
     return status;

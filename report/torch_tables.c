@@ -10,12 +10,11 @@
 /* Copies the table by way of its JSON, so that it owns its memory as a table from a file does. */
 static Status as_read(const Table *table, Table *read) {
     CLOSED_BY(json_writer_free) JsonWriter w = {0};
-    json_t *root;
+    json_auto_t *root = NULL;
     *read = (Table){0};
     fields_write(&w, table_fields, table);
     TRY(json_parse(w.text, (int64_t)w.length, table->key, &root));
     fields_read(root, table_fields, read);
-    json_decref(root);
     return OK;
 }
 

@@ -17,6 +17,7 @@ enum { WARMUP = 3 }; // rounds at least
 static const double GPU_WARM_AFTER = 3, GPU_WARM_BEFORE = 30, STEADY_WITHIN = 0.005;
 
 typedef struct {
+    Device *device;
     Tensor tensors[STATE_TENSORS];
     void *copies[STATE_TENSORS]; // device memory; NULL if there is no such tensor
 } Snapshot;
@@ -30,30 +31,27 @@ static uint32_t path_fuses(uint32_t fuses, int path) {
     return path == COMPARE_FP8 ? fuses : fuses & ~FUSE_FP8;
 }
 
-static void snapshot_free(Trainer *t, Snapshot *s) {
+static void snapshot_free(Snapshot *s) {
     for (int i = 0; i < STATE_TENSORS; i++)
-        if (s->copies[i]) t->ctx.device->release(t->ctx.device, s->copies[i]);
+        if (s->copies[i]) s->device->release(s->device, s->copies[i]);
 }
 
 static Status snapshot_make(Trainer *t, Snapshot *s) {
     Device *device = t->ctx.device;
     Parameters *p = &t->model.parameters;
-    *s = (Snapshot){.tensors = {p->weight, p->master, p->m, p->v, t->model.state}};
+    *s = (Snapshot){.device = device, .tensors = {p->weight, p->master, p->m, p->v, t->model.state}};
     for (int i = 0; i < STATE_TENSORS; i++) {
         size_t bytes = tensor_bytes(s->tensors[i]);
         if (!bytes) continue;
         Status status = device->allocate(device, bytes, &s->copies[i]);
         if (!status) status = device->copy(device, s->copies[i], s->tensors[i].data, bytes);
-        if (status) {
-            snapshot_free(t, s);
-            return fail_at(status, "--compare keeps a second copy of the state");
-        }
+        if (status) return fail_at(status, "--compare keeps a second copy of the state");
     }
     return OK;
 }
 
-static Status snapshot_restore(Trainer *t, const Snapshot *s) {
-    Device *device = t->ctx.device;
+static Status snapshot_restore(const Snapshot *s) {
+    Device *device = s->device;
     for (int i = 0; i < STATE_TENSORS; i++)
         if (s->copies[i])
             TRY(device->copy(device, s->tensors[i].data, s->copies[i], tensor_bytes(s->tensors[i])));
@@ -101,7 +99,7 @@ static Status round_step(Ctx *ctx, void *program, StepCost *cost) {
 /* The same, after restoring the snapshot. */
 static Status fresh_step(Ctx *ctx, void *program, StepCost *cost) {
     Round *r = program;
-    TRY(snapshot_restore(r->trainer, r->snapshot));
+    TRY(snapshot_restore(r->snapshot));
     TRY(fetch_ahead(r));
     return round_step(ctx, r, cost);
 }
@@ -112,7 +110,7 @@ static Status timed_step(void *program, int path, int64_t number, StepCost *cost
     Trainer *t = round.trainer;
     round.number = number;
     t->ctx.fuses = path_fuses(round.options->session->fuses, path);
-    TRY(snapshot_restore(t, round.snapshot));
+    TRY(snapshot_restore(round.snapshot));
     TRY(fetch_ahead(&round));
     return profiling_step(NULL, &t->ctx, number, round_step, &round, cost);
 }
@@ -197,7 +195,7 @@ static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s,
     const bool timed = !replays && !options.skip_benchmark && !options.timer_only;
     t->ctx.fuses = form == FORM_FUSED ? o->session->fuses : 0;
     options.skip_benchmark |= timed;
-    TRY(snapshot_restore(t, s));
+    TRY(snapshot_restore(s));
     TRY(profiling_open(&options, &t->ctx, &facts, "", NULL, &profiling));
     profiling_share(profiling, t->comm);
     profiling_keep(profiling, traces);
@@ -229,25 +227,23 @@ static Status time_paths(const Turns *turns, Comparison *c, StepCost *costs) {
 }
 
 static Status run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList traces[FORM_COUNT]) {
-    Snapshot snapshot;
+    CLOSED_BY(snapshot_free) Snapshot snapshot = {0};
     StepCost costs[COMPARE_PATHS][COMPARE_ROUNDS];
     Round round = {.trainer = t, .options = o, .snapshot = &snapshot};
     const Turns turns = {&t->ctx,    COMPARE_NAIVE, c->path_count, COMPARE_ROUNDS,
                          timed_step, &round,        o->progress};
     uint32_t fuses = t->ctx.fuses;
     TRY(snapshot_make(t, &snapshot));
-    Status status = warm_up(&turns, t);
-    if (!status) status = time_paths(&turns, c, costs[0]);
+    TRY(warm_up(&turns, t));
+    TRY(time_paths(&turns, c, costs[0]));
     progress_hide(o->progress);
-    if (!status) status = find_differences(t, o, &snapshot, c);
-    for (int form = 0; form < FORM_COUNT && *o->profiling->window && !status; form++)
-        status = trace_form(t, o, &snapshot, form, costs[form == FORM_NAIVE ? 0 : c->path_count - 1],
-                            &traces[form]);
-    if (!status) status = snapshot_restore(t, &snapshot);
+    TRY(find_differences(t, o, &snapshot, c));
+    for (int form = 0; form < FORM_COUNT && *o->profiling->window; form++)
+        TRY(trace_form(t, o, &snapshot, form, costs[form == FORM_NAIVE ? 0 : c->path_count - 1],
+                       &traces[form]));
     t->ctx.fuses = fuses;
     t->ctx.step = 0;
-    snapshot_free(t, &snapshot);
-    return status;
+    return snapshot_restore(&snapshot);
 }
 
 /* ---- the report ---- */

@@ -45,12 +45,12 @@ static char *setting(const char *name, json_t *value) {
 
 char **profiling_options_settings(const OptionSet *set, int64_t *count) {
     OWNED char *text = options_json(set, false);
-    json_t *root = json_loads(text, 0, NULL), *value;
+    json_auto_t *root = json_loads(text, 0, NULL);
+    json_t *value;
     char **settings = memory_array(json_object_size(root) + 1, sizeof *settings);
     const char *name;
     *count = 0;
     json_object_foreach(root, name, value) if (is_setting(name)) settings[(*count)++] = setting(name, value);
-    json_decref(root);
     return settings;
 }
 

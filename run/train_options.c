@@ -276,11 +276,10 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
 /* Whether --min-lr of the run with the options file `path` was derived from its --lr. */
 static Status minimum_followed(const char *path, bool *followed) {
     enum { FILE_MOST = 1 << 20 };
-    json_t *root;
+    json_auto_t *root = NULL;
     TRY(json_read(path, FILE_MOST, &root));
     *followed = json_number_value(json_object_get(root, "min-lr")) ==
                 json_number_value(json_object_get(root, "lr")) / 10;
-    json_decref(root);
     return OK;
 }
 
@@ -332,11 +331,10 @@ static Status check_own(const TrainOptions *o, const char *folder) {
 /* Finds the newest checkpoint of the run in the folder `out`. If a later one is damaged, the run goes back,
  * and new checkpoints replace it. */
 static Status newest(TrainOptions *options, const char *out, bool first, char **folder) {
-    PathList passed = {0};
+    CLOSED_BY(path_list_free) PathList passed = {0};
     Status status = checkpoint_latest_intact(out, folder, &passed);
     for (int64_t i = 0; first && i < passed.count; i++) fprintf(stderr, "train: %s\n", passed.paths[i]);
     options->force = options->force || passed.count > 0;
-    path_list_free(&passed);
     if (status || *folder) return status;
     return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", out);
 }

@@ -90,7 +90,7 @@ static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
                                       "log",         "tensorboard", "hash-trace", "config",
                                       "profile-out", "quiet",       "log-rank"};
     OWNED char *text = options_json(set, false);
-    json_t *values = json_loads(text, 0, NULL);
+    json_auto_t *values = json_loads(text, 0, NULL);
     int used = snprintf(facts, FACTS_BYTES, "version=%s\n", FUSEBOX_VERSION);
     for (int i = 0; i < set->count && used < FACTS_BYTES; i++) {
         const Option *option = &set->table[i];
@@ -102,7 +102,6 @@ static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
             used += snprintf(facts + used, (size_t)(FACTS_BYTES - used), "--%s=%s\n", option->name, value);
         free(value);
     }
-    json_decref(values);
     return used < FACTS_BYTES ? OK : fail(ERROR_USAGE, "the options of a run of several ranks are too long");
 }
 

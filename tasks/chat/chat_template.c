@@ -113,7 +113,8 @@ void chat_template_free(ChatTemplate *chat) {
 
 Status chat_template_render(const ChatTemplate *chat, const ChatMessage *messages, int64_t count, bool ask,
                             JinjaOutput *output) {
-    json_t *variables = json_copy(chat->variables), *list = json_array();
+    json_auto_t *variables = json_copy(chat->variables);
+    json_t *list = json_array();
     for (int64_t i = 0; i < count; i++) {
         json_t *message = json_object();
         json_object_set_new(message, "role", json_string(chat_role_name(messages[i].role)));
@@ -123,7 +124,5 @@ Status chat_template_render(const ChatTemplate *chat, const ChatMessage *message
     }
     json_object_set_new(variables, "messages", list);
     json_object_set_new(variables, "add_generation_prompt", json_boolean(ask));
-    Status status = jinja_render(chat->jinja, variables, &chat->now, output);
-    json_decref(variables);
-    return fail_at(status, "the chat template");
+    return fail_at(jinja_render(chat->jinja, variables, &chat->now, output), "the chat template");
 }

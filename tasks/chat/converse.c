@@ -204,7 +204,7 @@ static void write_message(JsonWriter *w, ChatRole role, const char *text, int64_
 
 /* An error of writing the file does not end the conversation. */
 static Status save(Talk *t, const char *rest) {
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     json_write_open(&w, '{');
     json_member_open(&w, "messages", '[');
     if (*t->system) write_message(&w, ROLE_SYSTEM, t->system, (int64_t)strlen(t->system));
@@ -218,7 +218,6 @@ static Status save(Talk *t, const char *rest) {
     else
         fprintf(stderr, "(saved in %s)\n", rest);
     status_free(status);
-    json_writer_free(&w);
     return OK;
 }
 

@@ -114,7 +114,7 @@ static void sort_prompts(Job *job, int64_t first) {
 static Status write_answer(void *context, BatchRow *row) {
     const Job *job = context;
     Bytes text = {0};
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     TextStream stream = {.begun = !job->chat.tokenizer};
     for (int64_t i = row->prompt; i < row->text.count; i++)
         tokenizer_stream(job->session->tokenizer, &stream, row->text.ids[i], &text);
@@ -127,7 +127,6 @@ static Status write_answer(void *context, BatchRow *row) {
     json_write_boolean(&w, row->ended);
     json_write_close(&w, '}');
     Status status = answers_add(job->answers, row->number, w.text, (int64_t)w.length);
-    json_writer_free(&w);
     memory_free(text.bytes);
     return status;
 }

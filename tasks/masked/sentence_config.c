@@ -11,10 +11,7 @@ enum { FILE_LIMIT = 1 << 20 };
 /* *root is NULL if there is no such file. */
 static Status read_file(const char *folder, const char *name, json_t **root) {
     OWNED char *path = path_join(folder, name);
-    PathKind kind;
-    *root = NULL;
-    TRY(path_kind(path, &kind));
-    return kind == PATH_FILE ? json_read(path, FILE_LIMIT, root) : OK;
+    return json_read_optional(path, FILE_LIMIT, root);
 }
 
 static bool flag(const json_t *root, const char *key) {
@@ -25,22 +22,21 @@ static bool flag(const json_t *root, const char *key) {
 static Status read_pooling(const char *folder, const char *path, SentenceConfig *config) {
     static const char *const others[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
                                          "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"};
-    json_t *root;
+    json_auto_t *root = NULL;
     OWNED char *name = path_join(path, "config.json");
-    Status status = read_file(folder, name, &root);
-    if (status || !root) return status;
+    TRY(read_file(folder, name, &root));
+    if (!root) return OK;
     bool first = flag(root, "pooling_mode_cls_token"), mean = flag(root, "pooling_mode_mean_tokens");
     config->has_pooling = true;
     config->pooling = first ? POOLING_FIRST : POOLING_MEAN;
     if (first == mean)
-        status = fail(ERROR_FORMAT,
-                      "%s/%s/config.json: only pooling by the first token or by the mean is supported",
-                      folder, path);
-    for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++)
+        return fail(ERROR_FORMAT,
+                    "%s/%s/config.json: only pooling by the first token or by the mean is supported", folder,
+                    path);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (flag(root, others[i]))
-            status = fail(ERROR_FORMAT, "%s/%s/config.json: %s is not supported", folder, path, others[i]);
-    json_decref(root);
-    return status;
+            return fail(ERROR_FORMAT, "%s/%s/config.json: %s is not supported", folder, path, others[i]);
+    return OK;
 }
 
 static bool ends(const char *text, const char *ending) {
@@ -65,13 +61,10 @@ static Status read_modules(const char *folder, const json_t *modules, SentenceCo
 }
 
 Status sentence_config_read(const char *folder, SentenceConfig *config) {
-    json_t *lengths, *modules = NULL;
+    json_auto_t *lengths = NULL, *modules = NULL;
     *config = (SentenceConfig){0};
     TRY(read_file(folder, "sentence_bert_config.json", &lengths));
     config->most = json_integer_value(json_object_get(lengths, "max_seq_length"));
-    json_decref(lengths);
     TRY(read_file(folder, "modules.json", &modules));
-    Status status = read_modules(folder, modules, config);
-    json_decref(modules);
-    return status;
+    return read_modules(folder, modules, config);
 }

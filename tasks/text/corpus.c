@@ -1,5 +1,7 @@
 #include "tasks/text/corpus.h"
 
+#include "base/memory.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,15 +58,10 @@ Status corpus_list(PathList *texts) {
     for (int i = 0; i < PATTERNS; i++) {
         char pattern[PATH_MAX + 64];
         snprintf(pattern, sizeof pattern, "%s/%s", root, patterns[i]);
-        PathList some = {0};
-        Status status = path_glob(pattern, &some);
+        CLOSED_BY(path_list_free) PathList some = {0};
+        TRY(path_glob(pattern, &some));
         for (int64_t k = 0; k < some.count; k++) path_list_add(texts, some.paths[k]);
         some.count = 0; // `texts` owns the paths now
-        path_list_free(&some);
-        if (status) {
-            path_list_free(texts);
-            return status;
-        }
     }
     return OK;
 }

@@ -34,7 +34,7 @@ static Status find_mean(Inference *in, Loader *loader, int64_t *tokens, double *
  */
 static Status write_json(const InferOptions *o, const char *data, int64_t tokens, double mean, double bits,
                          const WeightsError *e) {
-    JsonWriter w = {0};
+    CLOSED_BY(json_writer_free) JsonWriter w = {0};
     json_write_open(&w, '{');
     json_member_text(&w, "data", data);
     json_member_integer(&w, "tokens", tokens);
@@ -53,9 +53,7 @@ static Status write_json(const InferOptions *o, const char *data, int64_t tokens
         json_member_integer(&w, "bytes", (int64_t)e->bytes[WEIGHTS_PACKED]);
     }
     json_write_close(&w, '}');
-    Status status = json_writer_save(&w, o->json);
-    json_writer_free(&w);
-    return status;
+    return json_writer_save(&w, o->json);
 }
 
 static Status report(const InferOptions *o, const char *data, int64_t tokens, double mean,

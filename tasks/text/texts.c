@@ -8,20 +8,18 @@ Status texts_open(const FeedOptions *o, const char *data, void **source) {
     const Session *s = o->session;
     const TokenOptions options = {
         .tokenizer = s->tokenizer, .vocab = s->config.vocab, .field = o->options->field, .cache = o->cache};
-    PathList texts;
-    Status status = OK;
+    CLOSED_BY(path_list_free) PathList texts = {0};
     if (*data) {
-        status = tokens_open(data, &options, &tokens);
+        TRY(tokens_open(data, &options, &tokens));
     } else if (!s->tokenizer) {
-        status = fail(ERROR_USAGE, "without --data this checkout is the text, which a tokenizer reads: "
-                                   "--tokenizer=FOLDER, or --tokenizer=bytes");
+        return fail(ERROR_USAGE, "without --data this checkout is the text, which a tokenizer reads: "
+                                 "--tokenizer=FOLDER, or --tokenizer=bytes");
     } else {
         TRY(corpus_list(&texts));
-        status = tokens_open_texts(&texts, "corpus", &options, &tokens);
-        path_list_free(&texts);
+        TRY(tokens_open_texts(&texts, "corpus", &options, &tokens));
     }
     *source = tokens;
-    return status;
+    return OK;
 }
 
 int64_t texts_rows(const void *source) {

@@ -35,6 +35,11 @@ static void hold(Holding *h, const char *path, ImagePart part, bool alone) {
     if (alone || test == (part == IMAGES_TEST)) path_list_add(&h->cifar, memory_text(path));
 }
 
+static void holding_free(Holding *h) {
+    path_list_free(&h->idx);
+    path_list_free(&h->cifar);
+}
+
 /* Nothing is recorded for a folder of pictures. */
 static Status look(const char *path, ImagePart part, Holding *h) {
     PathKind kind;
@@ -66,13 +71,11 @@ static Status open_holding(const char *path, ImagePart part, const char *cache, 
 }
 
 Status images_open(const char *path, ImagePart part, const char *cache, ImageSource **source) {
-    Holding holding;
+    CLOSED_BY(holding_free) Holding holding = {0};
     *source = NULL;
     TRY(look(path, part, &holding));
     ImageSource *s = memory_allocate(sizeof *s);
     Status status = open_holding(path, part, cache, &holding, s);
-    path_list_free(&holding.idx);
-    path_list_free(&holding.cifar);
     if (status)
         images_close(s);
     else
@@ -90,12 +93,10 @@ Status images_open_files(const char *path, ImageSource **source) {
 }
 
 Status images_have_test(const char *path, bool *have) {
-    Holding holding;
+    CLOSED_BY(holding_free) Holding holding = {0};
     *have = false;
     TRY(look(path, IMAGES_TEST, &holding));
     *have = holding.idx.count || holding.cifar.count;
-    path_list_free(&holding.idx);
-    path_list_free(&holding.cifar);
     return OK;
 }
 

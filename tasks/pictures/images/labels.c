@@ -57,12 +57,10 @@ static Status read_names(const json_t *object, const char *path, Labels *labels)
 }
 
 static Status read_file(const char *path, Labels *labels) {
-    json_t *root;
+    json_auto_t *root = NULL;
     TRY(json_read(path, FILE_LIMIT, &root));
     const json_t *object = json_object_get(root, "id2label");
-    Status status = json_is_object(object) ? read_names(object, path, labels) : OK;
-    json_decref(root);
-    return status;
+    return json_is_object(object) ? read_names(object, path, labels) : OK;
 }
 
 Status labels_read(const char *folder, Labels *labels) {
