@@ -55,14 +55,12 @@ static Status trace_size(Run *run, const BenchmarkSize *size, Form form, TraceLi
     Inference *in = &run->inference;
     const TraceRun facts =
         profiling_facts(&run->session, "infer", &run->report.peaks, size->batch, size->seq, 1);
-    Profiling *profiling = NULL;
+    CLOSED_BY(profiling_release) Profiling *profiling = NULL;
     in->ctx.graphs = run->session.graphs;
     in->ctx.fuses = form == FORM_NAIVE ? 0 : run->session.fuses;
     TRY(profiling_open(&o->profiling, &in->ctx, &facts, "", NULL, &profiling));
     profiling_keep(profiling, list);
-    Status status = infer_benchmark_trace(in, size, profiling);
-    profiling_close(profiling);
-    return status;
+    return infer_benchmark_trace(in, size, profiling);
 }
 
 /* --profile: one form, or with --compare both forms and the differences of their outputs. */

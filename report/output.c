@@ -95,11 +95,9 @@ static void trace_name_of(const TraceRun *run, const char *label, const char *su
 }
 
 static Status write_trace(const Bundle *file, int64_t path, const char *to) {
-    BundleTrace made;
-    Status status = bundle_trace(file, path, &made);
-    if (!status) status = chrome_write(&made.trace, to);
-    bundle_trace_free(&made);
-    return status;
+    CLOSED_BY(bundle_trace_free) BundleTrace made = {0};
+    TRY(bundle_trace(file, path, &made));
+    return chrome_write(&made.trace, to);
 }
 
 static Status write_traces(const Bundle *file, const char *folder, const ProfileOptions *options) {
@@ -168,16 +166,15 @@ static void print(const Bundle *bundle, const ProfileOptions *options, FILE *fil
 
 Status report_profile(const Profile *profile, const ProfileOptions *options, const char *folder, FILE *file) {
     MadeBundle made;
-    Bundle read;
+    CLOSED_BY(bundle_free) Bundle read = {0};
     Answers answers = questions_answer(profile);
     bundle_make(profile, &answers, options, &made);
     Status status = write_bundle(&made.bundle, folder, options, &read);
     bundle_unmake(&made);
     answers_free(&answers);
-    if (!status && file) print(&read, options, file);
-    if (!status && *folder) status = write_rendered(&read, options, folder);
-    bundle_free(&read);
-    return status;
+    TRY(status);
+    if (file) print(&read, options, file);
+    return *folder ? write_rendered(&read, options, folder) : OK;
 }
 
 void report_timed(const Trace *trace, const char *label, const ProfileOptions *options, FILE *file) {

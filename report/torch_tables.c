@@ -40,13 +40,11 @@ static void place(BundlePath *path, const Table made[2]) {
 
 Status torch_tables(Bundle *bundle, bool full) {
     for (int64_t i = 0; i < bundle->paths_count; i++) {
-        BundleTrace trace;
+        CLOSED_BY(bundle_trace_free) BundleTrace trace = {0};
         Table made[2];
-        Status status = bundle_trace(bundle, i, &trace);
-        if (!status) status = make(&trace.trace, false, full, &made[0]);
-        if (!status) status = make(&trace.trace, true, full, &made[1]);
-        bundle_trace_free(&trace);
-        if (status) return status;
+        TRY(bundle_trace(bundle, i, &trace));
+        TRY(make(&trace.trace, false, full, &made[0]));
+        TRY(make(&trace.trace, true, full, &made[1]));
         place(&bundle->paths[i], made);
     }
     return OK;

@@ -379,7 +379,7 @@ Status profiling_finish(Profiling *p, Ctx *ctx) {
 
 Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *program, Difference **differences,
                              int *count) {
-    OutputDifference observer = {0};
+    CLOSED_BY(output_difference_close) OutputDifference observer = {0};
     StepCost cost;
     ctx->observe = output_difference_observe;
     ctx->observer = &observer;
@@ -390,11 +390,9 @@ Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *prog
     if (!status) status = work(ctx, program, &cost);
     ctx->observe = NULL;
     ctx->observer = NULL;
-    if (!status) {
-        *differences = observer.differences;
-        *count = (int)observer.difference_count;
-        observer.differences = NULL;
-    }
-    output_difference_close(&observer);
-    return status;
+    TRY(status);
+    *differences = observer.differences;
+    *count = (int)observer.difference_count;
+    observer.differences = NULL;
+    return OK;
 }

@@ -80,7 +80,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
                                    .names = names_of(options),
                                    .torch = options->torch,
                                    .view = view_of(options, file)};
-    Profile profile;
+    CLOSED_BY(profile_free) Profile profile = {0};
     if (!file && !*options->out) return OK;
     for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
     for (int i = 0; i < count && !recorded && file; i++)
@@ -88,10 +88,8 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     if (!recorded) return OK;
     TRY(profile_make(traces, count, differences, difference_count, &profile));
     if (file && brief) print_brief(options, &profile, suffix, file);
-    Status status =
-        brief && !*options->out ? OK : report_profile(&profile, &output, options->out, brief ? NULL : file);
-    profile_free(&profile);
-    return status;
+    if (brief && !*options->out) return OK;
+    return report_profile(&profile, &output, options->out, brief ? NULL : file);
 }
 
 Status profiling_report_lists(const ProfilingOptions *options, const TraceList *lists, int count,

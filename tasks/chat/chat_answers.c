@@ -46,13 +46,13 @@ static int64_t same_bytes(const JinjaOutput *a, const JinjaOutput *b, bool end, 
 /* The position where an answer to the preceding messages would begin: after the prompt for an answer. -1:
  * unknown, because the conversation continues differently from the prompt. */
 static int64_t find_asked(const Answers *a, int64_t message) {
-    JinjaOutput before = {0};
+    CLOSED_BY(jinja_output_free) JinjaOutput before = {0};
     Status status = render(a, message, true, &before);
-    int64_t asked = status ? -1 : before.length;
-    if (!status && same_bytes(&before, &a->text, false, before.length) < before.length) asked = -1;
-    status_free(status);
-    jinja_output_free(&before);
-    return asked;
+    if (status) {
+        status_free(status);
+        return -1;
+    }
+    return same_bytes(&before, &a->text, false, before.length) < before.length ? -1 : before.length;
 }
 
 /* Locates an answer by a rendering with a sentinel in its place: the text before and after the sentinel is
@@ -73,23 +73,20 @@ static Status place_answer(const Answers *a, int64_t message, const JinjaOutput 
 /* *from is -1 if the template does not print the message. */
 static Status find_answer(const Answers *a, int64_t message, int64_t *from, int64_t *to) {
     char sentinel[SENTINEL_SIZE];
-    JinjaOutput marked = {0};
+    CLOSED_BY(jinja_output_free) JinjaOutput marked = {0};
     const ChatMessage answer = a->messages[message];
     chat_choose_sentinel(a->text.text, a->text.length, sentinel);
     a->messages[message].text = sentinel;
     a->messages[message].length = (int64_t)strlen(sentinel);
     Status status = render(a, a->count, false, &marked);
-    int64_t at = status ? 0 : chat_find_sentinel(&marked, sentinel), size = a->messages[message].length;
     a->messages[message] = answer;
+    TRY(status);
+    const int64_t at = chat_find_sentinel(&marked, sentinel);
     bool same = marked.length == a->text.length &&
                 same_bytes(&marked, &a->text, false, marked.length) == marked.length;
     *from = -1;
-    if (!status && at >= 0)
-        status = place_answer(a, message, &marked, at, size, from, to);
-    else if (!status && (at == -2 || !same))
-        status = ambiguous(message);
-    jinja_output_free(&marked);
-    return status;
+    if (at >= 0) return place_answer(a, message, &marked, at, (int64_t)strlen(sentinel), from, to);
+    return at == -2 || !same ? ambiguous(message) : OK;
 }
 
 /* ---- marking ---- */

@@ -154,14 +154,13 @@ static Status write_answer(Talk *t, Bytes *text) {
 }
 
 static Status answer(Talk *t) {
-    TokenList ids = {0};
+    CLOSED_BY(token_list_free) TokenList ids = {0};
     Bytes text = {0};
     bool taken = false;
     double start = device_clock();
     Status status = take_message(t, &ids, &taken);
     if (!status && taken) status = write_answer(t, &text);
     t->seconds += device_clock() - start;
-    token_list_free(&ids);
     memory_free(text.bytes);
     return status;
 }
