@@ -270,9 +270,9 @@ typedef struct {
     int32_t count;
     Point *collectives; // (room) the position of each collective
     int64_t collective_count, room;
-} Row;
+} Rank;
 
-static void note_collective(Row *r, const TraceEvent *e, Point at) {
+static void note_collective(Rank *r, const TraceEvent *e, Point at) {
     if (e->kind != TRACE_OPERATION || e->category != CATEGORY_COMMUNICATION || !trace_in_step(e)) return;
     r->collectives = memory_grow(r->collectives, &r->room, r->collective_count + 1, sizeof at);
     r->collectives[r->collective_count++] = at;
@@ -286,7 +286,7 @@ static bool is_repeated(const TraceEvent *e) {
     return e->kind == TRACE_KERNEL && strncmp(e->name, label, strlen(label)) == 0;
 }
 
-static void write_on_cpu(Row *r, int64_t index) {
+static void write_on_cpu(Rank *r, int64_t index) {
     const TraceEvent *e = &r->trace->events[index];
     const int process = process_of(HOST, &r->trace->run);
     if (trace_on_device(e) && is_repeated(e)) return;
@@ -297,7 +297,7 @@ static void write_on_cpu(Row *r, int64_t index) {
     write_arrow(r->w, r->arrows, "part", (Point){process, at.track, r->trace->events[e->parent].begin}, at);
 }
 
-static void write_on_device(Row *r, int64_t index) {
+static void write_on_device(Rank *r, int64_t index) {
     const TraceEvent *e = &r->trace->events[index];
     Stream *stream = &r->streams[e->stream];
     int64_t begin = e->begin;
@@ -311,7 +311,7 @@ static void write_on_device(Row *r, int64_t index) {
     write_arrow(r->w, r->arrows, "launch", from, to);
 }
 
-static void write_on_host(Row *r, int64_t index) {
+static void write_on_host(Rank *r, int64_t index) {
     const TraceEvent *e = &r->trace->events[index];
     Point at = {process_of(HOST, &r->trace->run), e->thread, e->begin};
     write_slice(r->w, e, at.process, at.track, e->begin, e->end);
@@ -326,7 +326,7 @@ static void write_on_host(Row *r, int64_t index) {
     note_collective(r, e, at);
 }
 
-static void write_row(Row *r) {
+static void write_rank(Rank *r) {
     const Trace *t = r->trace;
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].stream >= r->count) r->count = t->events[i].stream + 1;
@@ -365,44 +365,44 @@ typedef struct {
 } Arrow;
 
 /* Clocks may be slightly wrong: an arrow must end within its target. */
-static void write_collective(const Collectives *all, const Row *rows, Arrow a) {
+static void write_collective(const Collectives *all, const Rank *ranks, Arrow a) {
     const Span *peer = &all->list[a.end].spans[a.to];
-    Point from = rows[a.from].collectives[a.begin], to = rows[a.to].collectives[a.end];
+    Point from = ranks[a.from].collectives[a.begin], to = ranks[a.to].collectives[a.end];
     to.at = from.at < peer->end ? from.at : peer->end - 1;
     if (to.at < peer->begin) to.at = peer->begin;
-    write_arrow(rows->w, rows->arrows, "collective", from, to);
+    write_arrow(ranks->w, ranks->arrows, "collective", from, to);
 }
 
 /* Arrows from the last rank, for which the others waited, to each of them; and from each rank that has
  * scattered to the others' sums. */
-static void write_collectives(const Trace *t, const Row *rows) {
+static void write_collectives(const Trace *t, const Rank *ranks) {
     Collectives all = collectives_of(t);
     for (int64_t i = 0; i < all.count; i++) {
         const Collected *c = &all.list[i];
         const int64_t sums = sums_of(&all, i), at = c->waits ? i : sums;
         for (int from = 0; from < all.ranks && at >= 0; from++)
             for (int to = 0; to < all.ranks && (!c->waits || from == c->last); to++)
-                if (to != from) write_collective(&all, rows, (Arrow){from, to, i, at});
+                if (to != from) write_collective(&all, ranks, (Arrow){from, to, i, at});
     }
     collectives_free(&all);
 }
 
 void chrome_render(const Trace *t, JsonWriter *w) {
-    int32_t ranks = 1 + t->other_count;
+    const int32_t count = 1 + t->other_count;
     int64_t arrows = 0;
-    OWNED Row *rows = memory_array((size_t)ranks, sizeof *rows);
+    OWNED Rank *ranks = memory_array((size_t)count, sizeof *ranks);
     json_write_open(w, '{');
     json_member_text(w, "displayTimeUnit", "ms");
     write_about(w, &t->run);
     json_member_open(w, "traceEvents", '[');
-    for (int32_t rank = 0; rank < ranks; rank++) {
-        rows[rank] = (Row){.w = w, .arrows = &arrows, .trace = trace_of_rank(t, rank)};
-        write_row(&rows[rank]);
+    for (int32_t rank = 0; rank < count; rank++) {
+        ranks[rank] = (Rank){.w = w, .arrows = &arrows, .trace = trace_of_rank(t, rank)};
+        write_rank(&ranks[rank]);
     }
-    if (ranks > 1) write_collectives(t, rows);
+    if (count > 1) write_collectives(t, ranks);
     json_write_close(w, ']');
     json_write_close(w, '}');
-    for (int32_t rank = 0; rank < ranks; rank++) memory_free(rows[rank].collectives);
+    for (int32_t rank = 0; rank < count; rank++) memory_free(ranks[rank].collectives);
 }
 
 Status chrome_write(const Trace *trace, const char *path) {

@@ -103,7 +103,8 @@ static const char *named(Trace *t, const char *text) {
     return text && *text ? trace_name(t, text) : NULL;
 }
 
-static TraceEvent described(Trace *t, const TraceEvent *kind) {
+/* An event of a kind, whose texts belong to the trace. */
+static TraceEvent event_of_kind(Trace *t, const TraceEvent *kind) {
     TraceEvent e = *kind;
     e.name = trace_name(t, kind->name);
     e.operation = named(t, kind->operation);
@@ -122,7 +123,7 @@ static void read_events(const json_t *items, void *object) {
     OWNED TraceEvent *kinds = memory_array((size_t)r->kinds_count + 1, sizeof *kinds);
     size_t i;
     json_t *item;
-    for (int64_t k = 0; k < r->kinds_count; k++) kinds[k] = described(t, &r->kinds[k]);
+    for (int64_t k = 0; k < r->kinds_count; k++) kinds[k] = event_of_kind(t, &r->kinds[k]);
     json_array_foreach(items, i, item) {
         TraceEvent e = kinds[number(item, KIND)];
         const bool device = trace_on_device(&e);
@@ -246,9 +247,8 @@ const Field event_fields[] = {FIELD(COUNT, "rank", RankEvents, rank),
 
 /* ---- making ---- */
 
-/* A copy of an event without times and places, with zeroed padding, so that equal descriptions are equal
- * bytes. */
-static void describe(const TraceEvent *e, TraceEvent *d) {
+/* An event's kind: a copy without times and places, with zeroed padding, so that equal kinds are equal bytes. */
+static void make_kind(const TraceEvent *e, TraceEvent *d) {
     memset(d, 0, sizeof *d);
     d->kind = e->kind, d->name = e->name, d->phase = e->phase, d->own = e->own;
     d->operation = e->operation, d->pass = e->pass, d->form = e->form, d->call = e->call;
@@ -259,30 +259,30 @@ static void describe(const TraceEvent *e, TraceEvent *d) {
     d->copy.direction = e->copy.direction, d->copy.host = e->copy.host, d->copy.bytes = e->copy.bytes;
 }
 
-/* Maps descriptions, by their bytes, to numbers: open addressing. */
+/* Maps kinds, by their bytes, to numbers: open addressing. */
 typedef struct {
     int64_t *slots; // (room) number + 1; 0: free
     size_t room;    // a power of two, at most half full
     int64_t kinds_room;
-} Descriptions;
+} KindNumbers;
 
-static size_t slot_of(const Descriptions *d, const RankEvents *r, const TraceEvent *kind) {
+static size_t slot_of(const KindNumbers *d, const RankEvents *r, const TraceEvent *kind) {
     size_t i = hash_bytes(0, kind, sizeof *kind) & (d->room - 1);
     while (d->slots[i] && memcmp(&r->kinds[d->slots[i] - 1], kind, sizeof *kind) != 0)
         i = (i + 1) & (d->room - 1);
     return i;
 }
 
-static void grow(Descriptions *d, const RankEvents *r) {
+static void grow(KindNumbers *d, const RankEvents *r) {
     memory_free(d->slots);
     d->room = d->room ? 2 * d->room : 1024;
     d->slots = memory_array(d->room, sizeof *d->slots);
     for (int64_t i = 0; i < r->kinds_count; i++) d->slots[slot_of(d, r, &r->kinds[i])] = i + 1;
 }
 
-static int64_t number_of(Descriptions *d, RankEvents *r, const TraceEvent *e) {
+static int64_t number_of(KindNumbers *d, RankEvents *r, const TraceEvent *e) {
     TraceEvent kind;
-    describe(e, &kind);
+    make_kind(e, &kind);
     if (2 * (size_t)(r->kinds_count + 1) > d->room) grow(d, r);
     size_t slot = slot_of(d, r, &kind);
     if (!d->slots[slot]) {
@@ -308,7 +308,7 @@ static int64_t steps_end(const Trace *t, int64_t most) {
 }
 
 static RankEvents rank_events(const Trace *t, int64_t most) {
-    Descriptions d = {0};
+    KindNumbers d = {0};
     RankEvents r = {.rank = t->run.rank,
                     .host = t->run.host,
                     .device = t->run.device,

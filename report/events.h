@@ -8,14 +8,14 @@
 /* Per path; recorded steps that do not fit are left out as a whole. */
 enum { EVENTS_MOST = 150000 };
 
-/* Events of one rank. Events that differ only in times and places share one description. */
+/* Events of one rank. Events that differ only in times and places are of one kind. */
 typedef struct {
     int64_t rank, left_out; // left_out: events of the steps that did not fit
     const char *host, *device;
-    TraceEvent *kinds; // (kinds_count) descriptions
+    TraceEvent *kinds; // (kinds_count)
     int64_t kinds_count;
     Trace *trace;
-    int64_t *numbers;     // (trace->count) each event's description, -1: left out; used while writing
+    int64_t *numbers;     // (trace->count) each event's kind, -1: left out; used while writing
     int64_t tokens_count; // number of recorded steps
 } RankEvents;
 

@@ -152,15 +152,15 @@ static Status timed_call(void *program, int form, int64_t round, StepCost *cost)
     Ctx *ctx = &a->ctx;
     const Record *records;
     int64_t count, dropped;
-    const bool alone = !ctx->recorder; // else turns_operations reads the records
+    const bool timed = !ctx->recorder; // else turns_operations reads the records
     ctx->fuses = fuses_of(a, form);
     ctx->step = round;
-    if (alone) ctx->recorder = a->recorder;
+    if (timed) ctx->recorder = a->recorder;
     Status status = call(a, !a->filled);
     if (!status) status = ctx->device->synchronize(ctx->device);
-    if (alone) ctx->recorder = NULL;
+    if (timed) ctx->recorder = NULL;
     a->filled = true;
-    if (status || !alone) return status;
+    if (status || !timed) return status;
     TRY(recorder_read(a->recorder, &records, &count, &dropped));
     cost->ms = pass_ms(a, records, count);
     recorder_clear(a->recorder);

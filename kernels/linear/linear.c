@@ -100,7 +100,8 @@ Status linear_cast_weight(Ctx *ctx, const LinearForward *l, Cast *weight8) {
     return cast_forward(ctx, weight8);
 }
 
-static Status rounded(Ctx *ctx, const LinearForward *l, Operand operand, Tensor x, Tensor *values) {
+/* *values = x rounded to 8 bits, in x's dtype. */
+static Status round_operand(Ctx *ctx, const LinearForward *l, Operand operand, Tensor x, Tensor *values) {
     Cast c = cast_of(ctx, l, operand, x);
     if (operand == OPERAND_WEIGHT && is_cast(ctx, &l->weight8)) c.seen = (Tensor){0}; // already recorded
     TRY(cast_values(ctx, &c));
@@ -129,8 +130,8 @@ static Status cast_forward_operands(Ctx *ctx, LinearForward *l, LinearForward *c
     *mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
     *cast = *l;
     if (!bytes) {
-        TRY(rounded(ctx, l, OPERAND_X, l->x, &cast->x));
-        return rounded(ctx, l, OPERAND_WEIGHT, l->weight, &cast->weight);
+        TRY(round_operand(ctx, l, OPERAND_X, l->x, &cast->x));
+        return round_operand(ctx, l, OPERAND_WEIGHT, l->weight, &cast->weight);
     }
     TRY(cast_take_bytes(ctx, &cast->x8));
     cast->casts_input = deferred(l->input);
@@ -181,9 +182,9 @@ static Status cast_backward_operands(Ctx *ctx, const LinearBackward *l, LinearFo
         TRY(cast_missing(ctx, forward, dweight, dx));
         return cast_gradient(ctx, cast);
     }
-    if (dweight) TRY(rounded(ctx, f, OPERAND_X, f->x, &forward->x));
-    if (dx) TRY(rounded(ctx, f, OPERAND_WEIGHT, f->weight, &forward->weight));
-    return rounded(ctx, f, OPERAND_DPRE, l->dy, &cast->dy8.rounded);
+    if (dweight) TRY(round_operand(ctx, f, OPERAND_X, f->x, &forward->x));
+    if (dx) TRY(round_operand(ctx, f, OPERAND_WEIGHT, f->weight, &forward->weight));
+    return round_operand(ctx, f, OPERAND_DPRE, l->dy, &cast->dy8.rounded);
 }
 
 /* ---- the products ---- */
@@ -439,9 +440,9 @@ static Status compute_backward(Ctx *ctx, const LinearBackward *l) {
     return OK;
 }
 
-/* Resolves a deferred activation in the caller's contract. dpre in bytes serves both gradients, so these are
- * not split. */
-static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
+/* Resolves deferred activations, of which the caller does not know. dpre in bytes serves both gradients, so
+ * these are not split. */
+static LinearBackward resolve_deferred(const Ctx *ctx, const LinearBackward *l) {
     LinearBackward b = *l;
     if (deferred(l->input)) b.input = NULL;
     if (l->forward->deferred) b.dy_is_dpre = false;
@@ -451,7 +452,7 @@ static LinearBackward as_it_is(const Ctx *ctx, const LinearBackward *l) {
 
 /* Defers only gradients of weights, because the next operation needs only dx. */
 Status linear_backward(Ctx *ctx, const LinearBackward *given) {
-    LinearBackward l = as_it_is(ctx, given);
+    LinearBackward l = resolve_deferred(ctx, given);
     TRY(check_backward(ctx, &l));
     if (tensor_rows(l.dy) == 0) return OK;
     if (l.lasts && ctx->defers && ctx->defers(ctx, &l)) l.dweight = l.dbias = (Tensor){0};
