@@ -13,7 +13,7 @@
  * (MPI_Alltoall), adds the slices, and sends the sum to all (MPI_Allgather). Two buffers of STAGING bytes
  * hold the slices, so memory does not grow with the model. */
 
-enum { STAGING = 8 << 20, MESSAGE_MOST = 1 << 30, ALONE_MOST = 1 << 14 };
+enum { STAGING = 8 << 20, ALONE_MOST = 1 << 14 };
 
 typedef struct {
     Comm base;

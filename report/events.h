@@ -15,8 +15,7 @@ typedef struct {
     TraceEvent *kinds; // (kinds_count)
     int64_t kinds_count;
     Trace *trace;
-    int64_t *numbers;     // (trace->count) each event's kind, -1: left out; used while writing
-    int64_t tokens_count; // number of recorded steps
+    int64_t *numbers; // (trace->count) each event's kind, -1: left out; used while writing
 } RankEvents;
 
 extern const Field event_fields[]; // keys of a RankEvents

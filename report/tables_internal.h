@@ -13,7 +13,6 @@
         {"device_most_ns", "Maximum", CELL_TIME}, {"device_least_ns", "Minimum", CELL_TIME}, {               \
         "device_share", "Ratio", CELL_SHARE                                                                  \
     }
-enum { TIMED_COLUMNS = 12 }; // the columns of TIMED, and a name before them
 
 Table table_operations(const Trace *trace);
 Table table_kernels(const Figures *figures, unsigned names);

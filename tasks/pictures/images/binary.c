@@ -10,7 +10,7 @@
 
 /* The pictures are read into memory at once, compressed or not. */
 
-enum { IDX_IMAGES = 0x803, IDX_LABELS = 0x801, IDX_SIDE_LIMIT = 1 << 14, IDX_CLASSES_LIMIT = 256 };
+enum { IDX_IMAGES = 0x803, IDX_LABELS = 0x801, IDX_SIDE_LIMIT = 1 << 14 };
 enum { CIFAR_SIDE = 32, CIFAR_PLANE = CIFAR_SIDE * CIFAR_SIDE, CIFAR_PIXELS = CIFAR_PLANE * IMAGE_CHANNELS };
 enum { PIECE = 1 << 20, NAMES_LIMIT = 1 << 16 };
 
