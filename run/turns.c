@@ -64,12 +64,12 @@ Status turns_warm_up(const Turns *t, int64_t warmup) {
 
 /* ---- whole runs ---- */
 
-/* Times of the rounds, in order, by path; those of the fused path with the naive path's products; and the naive
- * path's over these on all threads and on one. */
 typedef struct {
-    double *ms[COMPARE_PATHS], *blas, *with_all, *with_one; // (rounds)
-    int64_t pairs;                                          // rounds with one thread
-    bool libraries;                                         // naive and fused products may use different ones
+    double *ms[COMPARE_PATHS];   // (rounds) ms of each path
+    double *blas;                // (rounds) ms of blas_run
+    bool libraries;              // naive and fused products may use different ones, so blas_run has run
+    double *with_all, *with_one; // (pairs) naive over fused time, with all threads and with one
+    int64_t pairs;
 } Times;
 
 static Status time_rounds(const Turns *t, Times *times, StepCost *costs) {
@@ -78,7 +78,7 @@ static Status time_rounds(const Turns *t, Times *times, StepCost *costs) {
     const bool threaded = compared && device->backend == BACKEND_CPU && device->threads > 1;
     times->libraries = compared && strstr(device->library, "oneDNN");
     for (int64_t round = 0; round < t->rounds; round++) {
-        StepCost taken[COMPARE_PATHS], blas;
+        StepCost taken[COMPARE_PATHS] = {{0}}, blas;
         TRY(one_round(t, round, NULL, taken, times->libraries ? &blas : NULL));
         if (times->libraries) times->blas[round] = blas.ms;
         for (int path = t->first; path < t->end; path++) {

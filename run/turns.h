@@ -31,7 +31,7 @@ CHECKED Status turns_warm_up(const Turns *turns, int64_t warmup);
  * `split` needs. costs (COMPARE_PATHS, rounds) receives the costs of the paths. */
 CHECKED Status turns_time(const Turns *turns, StepCost *costs, PathTimes *paths, GainSplit *split);
 
-/* Records each path's operations, and with `primitives` also those, in rounds of their own: sets `operations`
- * of `paths`. For `option` see timed_operations_read. */
+/* Times each operation, with `primitives` also its primitives, in separate rounds: sets `operations` of `paths`.
+ * For `option` see timed_operations_read. */
 CHECKED Status turns_operations(const Turns *turns, const Peaks *peaks, bool primitives, const char *option,
                                 PathTimes *paths);
