@@ -371,9 +371,9 @@ Status peaks_measure(Ctx *ctx, Peaks *peaks) {
     const CoreTimes cores = cores_read();
     TRY(measure(ctx, &now));
     if (ctx->device->backend == BACKEND_CPU && cores_waited(cores) > CORES_SHARED) {
-        peaks->note = "others had the cores while they were measured; at a quieter time --peaks does it";
+        peaks->note = "other programs used the cores during the measurement; repeat --peaks when they do not";
     } else if (!peaks_known(&now)) {
-        peaks->note = "what was measured did not repeat; at a quieter time --peaks does it";
+        peaks->note = "the measurements varied by more than 2%; repeat --peaks on a quiet machine";
     } else {
         *peaks = larger(*peaks, &now);
         keep(cache, key, peaks);

@@ -119,7 +119,7 @@ void profiling_prepare(const ProfilingOptions *options) {
 
 Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts, const char *suffix,
                       FILE *file, Profiling **profiling) {
-    Profiling *p = memory_allocate(sizeof *p);
+    CLOSED_BY(profiling_release) Profiling *p = memory_allocate(sizeof *p);
     *p = (Profiling){.options = options,
                      .facts = *facts,
                      .suffix = suffix,
@@ -130,15 +130,12 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .graphs = ctx->graphs};
     const CollectorOptions collector = collector_options(options, ctx->device);
     if (options->set) p->facts.settings = profiling_options_settings(options->set, &p->facts.settings_count);
-    Status status = profiling_options_window(options, &p->window);
-    if (!status) status = profiling_options_folder(options);
-    if (!status) p->collector = collector_open(ctx->device, &collector);
-    if (status) {
-        profiling_close(p);
-        return status;
-    }
+    TRY(profiling_options_window(options, &p->window));
+    TRY(profiling_options_folder(options));
+    p->collector = collector_open(ctx->device, &collector);
     ctx->graphs = ctx->graphs && (options->timer_only || collector_graphs(p->collector));
     *profiling = p;
+    p = NULL; // the caller's now
     return OK;
 }
 

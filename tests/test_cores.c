@@ -90,7 +90,7 @@ static void every_report_says_that_cores_were_shared(void **state) {
                 "--profile='2,0,1,10,1'");
     expect_text(ran->output, "batch 4, seq 32, fused: CORES SHARED");
     ran = program_succeeds(*state, "train " TINY " --steps=20 --val-every=0 --peaks");
-    expect_text(ran->output, "unknown: others had the cores");
+    expect_text(ran->output, "unknown: other programs used the cores");
     assert_null(strstr(ran->output, "MFU"));
     rivals_end(state);
     program_succeeds(
