@@ -1,8 +1,10 @@
 /* infer: runs a model forward: profiles the forward pass, or runs a command of a task (tasks/task.h). */
 #define _GNU_SOURCE
 #include "base/cores.h"
+#include "base/files.h"
 #include "base/memory.h"
 #include "base/wrap.h"
+#include "model/checkpoint.h"
 #include "run/infer_benchmark.h"
 #include "run/operation_alone.h"
 #include "run/profiling_sweep.h"
@@ -26,7 +28,7 @@ typedef struct {
 /* The command that runs if none is given: profile(), below. */
 static const Command benchmark = {
     .reads = "batch-sizes seq-lens image-sizes repeats warmup-runs compare json profile sweep batch seq "
-             "op pass width"};
+             "op pass width save"};
 
 /* Memory for the largest pass, in the forms of `fuses`; then weights. */
 static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
@@ -149,6 +151,23 @@ static Status profile(Run *run) {
     return infer_benchmark_write(&run->report, s->device, session_dtype_name(s), o->model, o->json);
 }
 
+/* --save: a folder that exists is kept as it is. */
+static Status save(Run *run) {
+    const char *folder = run->options.save;
+    const Session *s = &run->session;
+    Inference *in = &run->inference;
+    PathKind kind;
+    TRY(path_kind(folder, &kind));
+    if (kind != PATH_ABSENT) return fail(ERROR_FILE, "%s exists; --save writes a new folder", folder);
+    TRY(inference_open(in, s, true));
+    in->use = INFERENCE_HIDDEN;
+    in->batch = in->seq = 1;
+    TRY(inference_start(in, s, false, run->options.seed));
+    TRY(checkpoint_save(&in->ctx, folder, &s->config, &in->model.parameters, s->tokenizer, NULL));
+    if (!run->options.quiet) printf("saved %s\n", folder);
+    return OK;
+}
+
 static Status check_lengths(Run *run) {
     InferOptions *o = &run->options;
     int64_t context = run->session.config.context;
@@ -188,11 +207,12 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(profiling_options_device(&o->profiling, run->session.device));
     run->session.shows_progress = !o->quiet;
     if (*o->op) return operation_alone(&run->session, o, &run->set);
-    TRY(infer_options_packed(o, run->session.device->backend, &run->session.packed));
+    TRY(infer_options_pack(o, &run->set, &run->session));
     TRY(task_find_command(&run->session.config, o, &run->set, &benchmark, &command));
     TRY(check_lengths(run));
     TRY(infer_options_check_outputs(&run->set));
     warn_of_weights(run, command);
+    if (*o->save) return save(run);
     return command == &benchmark ? profile(run) : command->run(&run->session, o, &run->set);
 }
 

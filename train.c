@@ -53,6 +53,7 @@ static Status open_session(Run *run) {
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &o->sizes, tokenizer, &o->compute));
+    if (run->session.folder) TRY(checkpoint_expect(run->session.folder, run->session.stored, F32));
     TRY(profiling_options_device(&o->profiling, run->session.device));
     if (run->resume && options_given(&run->set, "model"))
         TRY(session_expect(&run->session, o->model, &o->sizes));

@@ -135,3 +135,16 @@ float groups_codes(Tensor matrix, int64_t row, int64_t group, int8_t codes[GROUP
     }
     return bfloat16_to_float(*p.scale);
 }
+
+void groups_copy(Tensor matrix, int64_t first, int64_t count, uint8_t *codes, uint16_t *scales, bool set) {
+    const int64_t groups = tensor_width(matrix) / GROUP;
+    const int bytes = (int)dtype_bytes(matrix.dtype, GROUP);
+    for (int64_t g = 0; g < count; g++) {
+        const Place p = place_of(matrix, (first + g) / groups, (first + g) % groups);
+        for (int i = 0; codes && i < bytes; i++) {
+            uint8_t *tiled = &p.codes[i / 4 * STRIDE + i % 4], *plain = &codes[g * bytes + i];
+            *(set ? tiled : plain) = *(set ? plain : tiled);
+        }
+        if (scales) *(set ? p.scale : &scales[g]) = set ? scales[g] : *p.scale;
+    }
+}

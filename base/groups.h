@@ -31,4 +31,9 @@ void groups_quantize(Tensor matrix, int64_t first, int64_t count, const float *v
 /* Reads the codes of a row's group; returns their scale. */
 float groups_codes(Tensor matrix, int64_t row, int64_t group, int8_t codes[GROUP]);
 
+/* Copies `count` groups from `first` on, in the order of rows, between a matrix and memory without tiles: to
+ * the matrix if `set`. Byte i of a group holds code i of I8; of I4 code i in its low half, code
+ * GROUP / 2 + i in its high half. Codes, dtype_bytes(GROUP) of each group, or scales may be NULL. */
+void groups_copy(Tensor matrix, int64_t first, int64_t count, uint8_t *codes, uint16_t *scales, bool set);
+
 __END_DECLS

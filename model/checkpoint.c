@@ -100,8 +100,8 @@ Status checkpoint_config(const char *folder, Config *config) {
     return config->architecture->end_tokens ? end_tokens_read(folder, &config->ends) : OK;
 }
 
-Status checkpoint_check(const char *folder, const Config *config) {
-    return weights_check(folder, config);
+Status checkpoint_check(const char *folder, const Config *config, Dtype *packed) {
+    return weights_check(folder, config, packed);
 }
 
 Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters) {
@@ -209,9 +209,10 @@ static Status verify(const char *folder) {
     CLOSED_BY(safetensors_release) Safetensors *weights = NULL;
     CLOSED_BY(safetensors_release) Safetensors *state = NULL;
     Config config;
+    Dtype packed;
     bool exists;
     TRY(checkpoint_config(folder, &config));
-    TRY(checkpoint_check(folder, &config));
+    TRY(checkpoint_check(folder, &config, &packed));
     TRY(verify_tokenizer(folder));
     TRY(holds(folder, state_name, &exists));
     if (!exists) return fail(ERROR_FORMAT, "there is no %s", state_name);

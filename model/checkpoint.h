@@ -32,7 +32,8 @@ typedef struct {
     uint64_t data; // fingerprint of the data; 0: not recorded by older versions
 } TrainingState;
 
-/* Writes or replaces `folder`. Collective: the ranks on rank 0's host write the tensors together, rank 0
+/* Writes or replaces `folder`, with `packed` weights as their codes and scales (checkpoint_internal.h), the
+ * others in their dtype. Collective: the ranks on rank 0's host write the tensors together, rank 0
  * the other files. If one fails all fail, and the folder is unchanged. The gradients are overwritten. The
  * tokenizer may be NULL; the state is NULL if training will not be resumed. */
 CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config,
@@ -42,11 +43,15 @@ CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *confi
 CHECKED Status checkpoint_config(const char *folder, Config *config);
 
 /* Checks that the folder has this config's weights, by names and shapes, before memory is planned: a small
- * malicious config could demand a large plan. Errors are those of checkpoint_load. */
-CHECKED Status checkpoint_check(const char *folder, const Config *config);
+ * malicious config could demand a large plan. `packed` gets I8 or I4 if its matrices are quantized, else F32.
+ * Errors are those of checkpoint_load. */
+CHECKED Status checkpoint_check(const char *folder, const Config *config, Dtype *packed);
 
-/* Loads weights saved by fusebox or transformers: one file or shards; F32, BF16, F16 or F64; names with or
- * without "transformer.". Attention mask buffers and a copy of the tied head are ignored. Master weights
+/* ERROR_FORMAT if the folder's matrices are quantized, but not to the dtype `wanted`. */
+CHECKED Status checkpoint_expect(const char *folder, Dtype packed, Dtype wanted);
+
+/* Loads weights saved by fusebox or transformers: one file or shards; F32, BF16, F16 or F64, or quantized as
+ * parameters->packed says; names with or without "transformer.". Attention mask buffers and a copy of the tied head are ignored. Master weights
  * get the file's values, bf16 weights their rounding. ERROR_FORMAT names what is missing, superfluous or
  * of another shape. */
 CHECKED Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters);

@@ -1,4 +1,5 @@
 /* Reads and writes model.safetensors, in chunks. */
+#include "base/bfloat16.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
@@ -13,9 +14,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Weights have the names and layouts of files (model/architectures.h). A parameter with several parts is
- * several tensors of a file. */
 
 /* Host buffers for conversion. */
 typedef struct {
@@ -40,6 +38,10 @@ static Status staging_open(const Parameters *p, Staging *staging) {
                 (long long)largest);
 }
 
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 /* to[j][i] = from[i][j] for rows x columns values, in tiles that fit the L1 cache. */
 static void transpose(const float *from, int64_t from_stride, int64_t rows, int64_t columns, float *to,
                       int64_t to_stride) {
@@ -49,54 +51,6 @@ static void transpose(const float *from, int64_t from_stride, int64_t rows, int6
             for (int64_t i = i0; i < rows && i < i0 + TILE; i++)
                 for (int64_t j = j0; j < columns && j < j0 + TILE; j++)
                     to[j * to_stride + i] = from[i * from_stride + j];
-}
-
-static int64_t row_size(const ParameterInfo *info) {
-    return info->count / info->shape.d[0];
-}
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-/* One tensor of a file. */
-typedef struct {
-    const ParameterInfo *info;
-    int part;
-    int64_t rows, offset; // rows of the parameter in this tensor, and their offset in the flat space
-    char name[80];
-} Piece;
-
-static int64_t piece_count(const Parameters *p) {
-    int64_t count = 0;
-    for (int i = 0; i < p->count; i++) count += p->info[i].parts;
-    return count;
-}
-
-static Piece *list_pieces(const Parameters *p) {
-    Piece *pieces = memory_array((size_t)piece_count(p), sizeof *pieces), *piece = pieces;
-    for (int i = 0; i < p->count; i++)
-        for (int part = 0; part < p->info[i].parts; part++, piece++) {
-            const ParameterInfo *info = &p->info[i];
-            ParameterRows rows = parameter_part_rows(info, part);
-            *piece = (Piece){info, part, rows.count, info->offset + rows.first * row_size(info), ""};
-            parameter_part_name(info, part, piece->name);
-        }
-    return pieces;
-}
-
-/* The safetensors entry of a piece. */
-static SafetensorsEntry describe(const Piece *piece) {
-    const ParameterInfo *info = piece->info;
-    const Shape *shape = info->in_file.rank ? &info->in_file : &info->shape;
-    SafetensorsEntry entry = {.name = piece->name, .type = SAFE_F32, .rank = shape->rank};
-    memcpy(entry.d, shape->d, sizeof shape->d);
-    if (shape == &info->shape) entry.d[0] = piece->rows;
-    if (info->transposed) {
-        entry.d[0] = info->shape.d[1];
-        entry.d[1] = info->shape.d[0];
-    }
-    return entry;
 }
 
 /* ---- saving ---- */
@@ -110,13 +64,31 @@ static Status check_saved(const Piece *piece, const float *values, int64_t count
         piece->name);
 }
 
+/* The values that are saved: of quantized weights, there is no flat tensor. */
+static Tensor saved_values(const Piece *piece, const Staging *staging) {
+    const ParameterInfo *info = piece->info;
+    return tensor_empty(staging->from) ? info->parameter->weight
+                                       : tensor_elements(staging->from, info->offset, info->shape);
+}
+
+/* Writes fp32 values in the piece's dtype, for which their memory is used. */
+static Status append_values(SafetensorsWriter *writer, const Piece *piece, float *values, int64_t count) {
+    TRY(check_saved(piece, values, count));
+    if (piece_entry(piece).type == SAFE_F32)
+        return safetensors_writer_append(writer, values, count * (int64_t)sizeof *values);
+    for (int64_t i = 0; i < count; i++) {
+        const uint16_t bits = bfloat16_from_float(values[i]);
+        memcpy((char *)values + (size_t)i * sizeof bits, &bits, sizeof bits);
+    }
+    return safetensors_writer_append(writer, values, count * (int64_t)sizeof(uint16_t));
+}
+
 static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Piece *piece, const Staging *staging) {
-    int64_t count = piece->rows * row_size(piece->info);
+    int64_t count = piece->rows * piece_width(piece);
     for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
         int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
-        TRY(values_read(ctx, staging->from, piece->offset + first, n, staging->chunk));
-        TRY(check_saved(piece, staging->chunk, n));
-        TRY(safetensors_writer_append(writer, staging->chunk, n * (int64_t)sizeof(float)));
+        TRY(values_read(ctx, saved_values(piece, staging), piece->first + first, n, staging->chunk));
+        TRY(append_values(writer, piece, staging->chunk, n));
     }
     return OK;
 }
@@ -126,27 +98,30 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *
     int64_t out = piece->info->shape.d[0], in = piece->info->shape.d[1];
     int64_t most = CHECKPOINT_CHUNK / out; // rows of the file per chunk
     assert(most > 0);
-    TRY(values_read(ctx, staging->from, piece->info->offset, piece->info->count, staging->matrix));
-    TRY(check_saved(piece, staging->matrix, in * out));
+    TRY(values_read(ctx, saved_values(piece, staging), 0, piece->info->count, staging->matrix));
     for (int64_t first = 0; first < in; first += most) {
         int64_t rows = smaller(in - first, most);
         transpose(staging->matrix + first, in, out, rows, staging->chunk, out);
-        TRY(safetensors_writer_append(writer, staging->chunk, rows * out * (int64_t)sizeof(float)));
+        TRY(append_values(writer, piece, staging->chunk, rows * out));
     }
     return OK;
 }
 
+static Status save_piece(Ctx *ctx, SafetensorsWriter *writer, const Piece *piece, const Staging *staging) {
+    if (piece->kind != PIECE_VALUES) return packed_save(piece, staging->chunk, writer);
+    return piece->info->transposed ? save_transposed(ctx, writer, piece, staging)
+                                   : save_rows(ctx, writer, piece, staging);
+}
+
 static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Piece *pieces,
                        const SafetensorsEntry *entries, const Staging *staging) {
-    SafetensorsNote note = {"format", "pt"}; // transformers requires this note
+    const SafetensorsNote notes[] = {{"format", "pt"},
+                                     packed_note(p->packed)}; // transformers needs the first
     RankFile file;
-    int64_t count = piece_count(p);
-    TRY(rank_file_open(p, path, entries, count, &note, 1, &file));
+    TRY(rank_file_open(p, path, entries, piece_count(pieces), notes, 1 + dtype_grouped(p->packed), &file));
     Status status = OK;
-    for (int64_t i = 0; !status && i < count; i++)
-        if (rank_file_mine(&file, i))
-            status = pieces[i].info->transposed ? save_transposed(ctx, file.writer, &pieces[i], staging)
-                                                : save_rows(ctx, file.writer, &pieces[i], staging);
+    for (int64_t i = 0; !status && pieces[i].info; i++)
+        if (rank_file_mine(&file, i)) status = save_piece(ctx, file.writer, &pieces[i], staging);
     return rank_file_close(&file, status);
 }
 
@@ -156,10 +131,9 @@ Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
     if (!tensor_empty(p->master)) TRY(shards_collect(ctx, p, p->master, &whole));
     TRY(staging_open(p, &staging));
     staging.from = whole;
-    int64_t count = piece_count(p);
-    OWNED Piece *pieces = list_pieces(p);
-    OWNED SafetensorsEntry *entries = memory_array((size_t)count, sizeof *entries);
-    for (int64_t i = 0; i < count; i++) entries[i] = describe(&pieces[i]);
+    OWNED Piece *pieces = list_pieces(p, p->packed);
+    OWNED SafetensorsEntry *entries = memory_array((size_t)piece_count(pieces), sizeof *entries);
+    for (int64_t i = 0; pieces[i].info; i++) entries[i] = piece_entry(&pieces[i]);
     return save_all(ctx, path, p, pieces, entries, &staging);
 }
 
@@ -208,6 +182,13 @@ static bool has_layer(const Safetensors *file, const ParameterNames *names, cons
     return find(file, names, name) != NULL;
 }
 
+/* Whether the file has a head, which may be quantized. */
+static bool has_head(const Safetensors *file, const ParameterNames *names) {
+    char name[PIECE_NAME];
+    snprintf(name, sizeof name, "%s" PACKED_CODES, names->head);
+    return find(file, names, names->head) || find(file, names, name);
+}
+
 /* The pattern by which a tensor of a file may be ignored, or NULL. With a new head the pooler is still
  * used. */
 static const IgnoredNames *ignored_by(const Config *c, const char *name) {
@@ -229,7 +210,7 @@ void weights_heads(const char *folder, Config *config) {
         status_free(status);
         return;
     }
-    config->class_head = config->architecture->task == TASK_CLASS && find(file, names, names->head) != NULL;
+    config->class_head = config->architecture->task == TASK_CLASS && has_head(file, names);
     config->final_norm |= has_layer(file, names, names->stack.final_norm);
     config->head_transform = has_layer(file, names, names->transform);
     config->pooler = has_layer(file, names, names->pooler);
@@ -248,10 +229,13 @@ static void print_shape(char text[120], int rank, const int64_t *d) {
 }
 
 static Status check_shape(const char *folder, const SafetensorsEntry *entry, const Piece *piece) {
-    SafetensorsEntry wanted = describe(piece);
+    SafetensorsEntry wanted = piece_entry(piece);
     bool equal = entry->rank == wanted.rank;
     for (int i = 0; equal && i < entry->rank; i++) equal = entry->d[i] == wanted.d[i];
-    if (equal) return OK;
+    if (equal && (piece->kind == PIECE_VALUES || entry->type == wanted.type)) return OK;
+    if (equal)
+        return fail(ERROR_FORMAT, "%s: tensor '%s' holds %s; by the file's note it is %s", folder,
+                    entry->name, safetensors_type_name(entry->type), safetensors_type_name(wanted.type));
     char has[120], needs[120];
     print_shape(has, entry->rank, entry->d);
     print_shape(needs, wanted.rank, wanted.d);
@@ -280,8 +264,7 @@ static int64_t other_grid(const Parameters *p, const SafetensorsEntry *entry, co
 /* Checks that every parameter exists with its shape, and marks its entries in `known`. */
 static Status check_parameters(const char *folder, const Safetensors *file, const Parameters *p,
                                const Piece *pieces, bool *known) {
-    int64_t count = piece_count(p);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; pieces[i].info; i++) {
         if (drawn(p, &pieces[i])) continue;
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
         if (!entry)
@@ -336,12 +319,14 @@ static Status check_tied_head(const char *folder, const Safetensors *file, const
                 folder, head->name);
 }
 
-Status weights_check(const char *folder, const Config *config) {
+Status weights_check(const char *folder, const Config *config, Dtype *packed) {
     CLOSED_BY(parameters_close) Parameters p = {0};
     CLOSED_BY(safetensors_release) Safetensors *file = NULL;
     TRY(safetensors_open_folder(folder, &file));
+    TRY(packed_read(folder, file, packed));
     parameters_open(config, &p);
-    OWNED Piece *pieces = list_pieces(&p);
+    p.packed = *packed;
+    OWNED Piece *pieces = list_pieces(&p, p.packed);
     return check_names(folder, file, &p, pieces);
 }
 
@@ -350,17 +335,17 @@ static Status check_loaded(const SafetensorsEntry *entry, const float *values, i
     return fail(ERROR_FORMAT, "tensor '%.80s' has a value that is not finite in fp32", entry->name);
 }
 
-/* `first` counts from the beginning of the flat space. */
 static Status write_values(Ctx *ctx, const Parameters *p, const ParameterInfo *info, int64_t first,
                            int64_t count, const float *values) {
-    TRY(weight_write(ctx, p, info, first - info->offset, count, values));
-    return tensor_empty(p->master) ? OK : values_write(ctx, shards_whole(p, p->master), first, count, values);
+    TRY(weight_write(ctx, p, info, first, count, values));
+    if (tensor_empty(p->master)) return OK;
+    return values_write(ctx, shards_whole(p, p->master), info->offset + first, count, values);
 }
 
 static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
                         const Staging *staging) {
     const ParameterInfo *info = piece->info;
-    int64_t count = info->parts == 1 ? info->count : piece->rows * row_size(info);
+    int64_t count = info->parts == 1 ? info->count : piece->rows * piece_width(piece);
     for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
         int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
         int64_t held = entry->count > first ? smaller(entry->count - first, n) : 0;
@@ -368,7 +353,7 @@ static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, 
         TRY(check_loaded(entry, staging->chunk, held));
         /* The vocabulary's padding rows are zero. */
         memset(staging->chunk + held, 0, (size_t)(n - held) * sizeof(float));
-        TRY(write_values(ctx, p, info, piece->offset + first, n, staging->chunk));
+        TRY(write_values(ctx, p, info, piece->first + first, n, staging->chunk));
     }
     return OK;
 }
@@ -404,6 +389,7 @@ static Status load_positions(Ctx *ctx, const SafetensorsEntry *entry, Parameters
 
 static Status load_piece(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
                          const Staging *staging) {
+    if (piece->kind != PIECE_VALUES) return packed_load(entry, piece, staging->chunk);
     int64_t side = other_grid(p, entry, piece);
     if (side) return load_positions(ctx, entry, p, piece, side);
     return piece->info->transposed ? load_transposed(ctx, entry, p, piece, staging)
@@ -414,14 +400,14 @@ static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Pa
                        const Piece *pieces, const Staging *staging) {
     TRY(check_names(folder, file, p, pieces));
     TRY(check_tied_head(folder, file, &p->config));
-    int64_t count = piece_count(p), elements = 0;
-    for (int64_t i = 0; i < count; i++) {
+    int64_t elements = 0;
+    for (int64_t i = 0; pieces[i].info; i++) {
         if (drawn(p, &pieces[i])) continue;
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
         Status status = safetensors_verify(entry);
         if (!status) status = load_piece(ctx, entry, p, &pieces[i], staging);
         if (status) return fail_at(status, "%s", folder);
-        elements += entry->count;
+        if (pieces[i].kind != PIECE_SCALES) elements += pieces[i].rows * piece_width(&pieces[i]);
         if (p->loaded) p->loaded(p->loader, elements);
     }
     return OK;
@@ -430,9 +416,12 @@ static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Pa
 Status weights_load(Ctx *ctx, const char *folder, Parameters *p) {
     CLOSED_BY(staging_close) Staging staging = {0};
     CLOSED_BY(safetensors_release) Safetensors *file = NULL;
-    OWNED Piece *pieces = list_pieces(p);
+    Dtype packed;
     TRY(staging_open(p, &staging));
     TRY(safetensors_open_folder(folder, &file));
+    TRY(packed_read(folder, file, &packed));
+    TRY(checkpoint_expect(folder, packed, p->packed));
+    OWNED Piece *pieces = list_pieces(p, packed);
     TRY(load_all(ctx, folder, file, p, pieces, &staging));
     return tensor_empty(p->master) ? OK : shards_keep(ctx, p, p->master);
 }

@@ -57,10 +57,10 @@ static bool divides(Shape shape) {
     return shape.rank == 2 && shape.d[1] % GROUP == 0 && shape.d[0] % GROUP_ROWS == 0;
 }
 
-static Dtype weight_dtype(const Ctx *ctx, const Parameters *p, const ParameterInfo *info) {
-    if (!divides(info->shape)) return ctx->dtype;
+Dtype parameter_groups(const Parameters *p, const ParameterInfo *info) {
+    if (!dtype_grouped(p->packed) || !divides(info->shape)) return F32;
     const BlockParameters *b = block_of(p, info);
-    if (!b) return info->parameter == &p->head ? I8 : ctx->dtype;
+    if (!b) return info->parameter == &p->head ? I8 : F32;
     /* In I4, of all matrices of a block, the one that produces the values adds most to the loss for its
      * size. */
     return info->parameter == &b->qkv.weight || info->parameter == &b->cross.weight ? I8 : p->packed;
@@ -75,7 +75,9 @@ static Status take_weight(Ctx *ctx, const char *name, Dtype dtype, Shape shape, 
 static Status take_by_groups(Ctx *ctx, Parameters *p) {
     for (int i = 0; i < p->count; i++) {
         const ParameterInfo *info = &p->info[i];
-        TRY(take_weight(ctx, info->name, weight_dtype(ctx, p, info), info->shape, &info->parameter->weight));
+        const Dtype groups = parameter_groups(p, info);
+        TRY(take_weight(ctx, info->name, dtype_grouped(groups) ? groups : ctx->dtype, info->shape,
+                        &info->parameter->weight));
     }
     if (p->config.tied_tables) p->encoder.token = p->stack.token;
     if (!p->config.tied_head) return OK;

@@ -9,6 +9,9 @@
  * gradients, moments and, for bf16, master weights. */
 CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
 
+/* I8 or I4 if `packed` quantizes the parameter, else F32. */
+Dtype parameter_groups(const Parameters *parameters, const ParameterInfo *info);
+
 /* With `packed`, a head that is tied to the token table uses a quantized copy of the table. Call this once
  * the weights are loaded. */
 CHECKED Status parameters_copy_head(Ctx *ctx, Parameters *parameters);

@@ -1,8 +1,8 @@
 #include "run/infer_options.h"
 
 #include "run/option_rows.h"
-#include "run/session.h"
 #include "base/files.h"
+#include "model/checkpoint.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +21,7 @@ static const Option first[] = {
     COMPUTE_ROWS,
     {CHOICE("weights", "float|int8|int4", weights),
      .doc = "dtype of the blocks' matrices; with int4 the head has int8: faster, less accurate"},
+    {TEXT("save", "FOLDER", save), .doc = "write the model with --weights, which then loads without it"},
 
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
@@ -50,6 +51,7 @@ static const Option last[] = {
 
 static const InferOptions defaults = {
     .model = "gpt2-nano",
+    .save = "",
     .tokenizer = "",
     .compute = COMPUTE_DEFAULTS,
     .seed = 1,
@@ -66,19 +68,26 @@ static const InferOptions defaults = {
 const OptionTable infer_options_first = {first, sizeof first / sizeof *first, &defaults, sizeof defaults};
 const OptionTable infer_options_last = {last, sizeof last / sizeof *last, NULL, 0};
 
-Status infer_options_packed(const InferOptions *o, Backend backend, Dtype *packed) {
+Status infer_options_pack(const InferOptions *o, const OptionSet *set, Session *s) {
     static const Dtype dtypes[] = {[WEIGHTS_FLOAT] = F32, [WEIGHTS_INT8] = I8, [WEIGHTS_INT4] = I4};
-    *packed = dtypes[o->weights];
-    if (o->weights == WEIGHTS_FLOAT || backend == BACKEND_CPU) return OK;
-    return fail(ERROR_USAGE, "--weights=%s runs on the CPU only; add --device=cpu", dtype_name(*packed));
+    if (options_given(set, "weights")) s->packed = dtypes[o->weights];
+    if (s->folder) TRY(checkpoint_expect(s->folder, s->stored, s->packed));
+    if (s->packed == F32 || s->device->backend == BACKEND_CPU) return OK;
+    return fail(ERROR_USAGE, "%s weights run on the CPU only; add --device=cpu", dtype_name(s->packed));
 }
 
 Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     TRY(compute_options_check(&o->compute));
-    static const char *const without_op[] = {"profile",  "sweep",       "json",   "batch-sizes",
-                                             "seq-lens", "image-sizes", "weights"};
+    static const char *const without_op[] = {"profile",  "sweep",       "json",    "batch-sizes",
+                                             "seq-lens", "image-sizes", "weights", "save"};
+    static const char *const without_save[] = {"profile",  "sweep",       "json",    "batch-sizes",
+                                               "seq-lens", "image-sizes", "repeats", "warmup-runs",
+                                               "batch",    "seq",         "compare"};
     for (size_t i = 0; i < sizeof without_op / sizeof *without_op; i++)
         TRY(options_exclude(set, "op", without_op[i]));
+    for (size_t i = 0; i < sizeof without_save / sizeof *without_save; i++)
+        TRY(options_exclude(set, "save", without_save[i]));
+    TRY(option_needs(set, "save", o->weights != WEIGHTS_FLOAT, "--weights=int8 or int4"));
     TRY(option_needs(set, "pass", *o->op, "--op"));
     TRY(option_needs(set, "width", *o->op, "--op"));
     TRY(options_exclude(set, "profile", "json"));

@@ -1,8 +1,8 @@
 /* infer_options: the options of ./infer, except those of tasks. */
 #pragma once
 
-#include "run/compute_options.h"
 #include "run/profiling_options.h"
+#include "run/session.h"
 
 typedef enum { WEIGHTS_FLOAT, WEIGHTS_INT8, WEIGHTS_INT4 } WeightsChoice;
 
@@ -12,6 +12,7 @@ typedef struct {
     const char *tokenizer; // "bytes" or a folder; "": the model's default
     ComputeOptions compute;
     WeightsChoice weights;
+    const char *save; // new folder for quantized weights
     int64_t seed;
     int64_t batch, seq;               // seq 0: the context
     OptionList batch_sizes, seq_lens; // sweeps, instead of batch and seq
@@ -36,8 +37,9 @@ extern const OptionTable infer_options_first, infer_options_last;
  * depend on others; for the rest see train_options_read. */
 CHECKED Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done);
 
-/* The value of Session.packed. ERROR_USAGE if the backend has no kernels for it. */
-CHECKED Status infer_options_packed(const InferOptions *options, Backend backend, Dtype *packed);
+/* Sets session->packed to --weights, or keeps the folder's. An error if the folder's are others, or the
+ * backend has no kernels for them. */
+CHECKED Status infer_options_pack(const InferOptions *options, const OptionSet *set, Session *session);
 
 /* Contradictions, as ERROR_USAGE, except those in the options of tasks. A pure function. */
 CHECKED Status infer_options_check(const InferOptions *options, const OptionSet *set);

@@ -153,7 +153,8 @@ static Status measure_importance(const Session *session, Parameters *parameters,
 }
 
 Status inference_start(Inference *in, const Session *session, bool compare, int64_t seed) {
-    if (session->packed == I4) TRY(measure_importance(session, &in->model.parameters, seed));
+    if (session->packed == I4 && session->stored == F32)
+        TRY(measure_importance(session, &in->model.parameters, seed));
     return runner_start(&(Runner){session, &in->ctx, &in->model, rehearse, in, compare, seed, in->bytes});
 }
 

@@ -233,7 +233,8 @@ static Status open_parts(Session *s, const char *model, const ConfigSizes *sizes
     TRY(open_labels(s));
     TRY(open_tokenizer(s, tokenizer, sizes && sizes->vocab));
     TRY(config_validate(&s->config));
-    if (s->folder) TRY(checkpoint_check(s->folder, &s->config));
+    if (s->folder) TRY(checkpoint_check(s->folder, &s->config, &s->stored));
+    s->packed = s->stored;
     TRY(fuses_parse(compute->fused, &s->fuses));
     TRY(device_open(compute->device, (int)compute->threads, &s->device));
     if (s->fuses & FUSE_INVARIANT && s->device->backend != BACKEND_CPU)

@@ -17,6 +17,7 @@ typedef struct {
     bool shows_progress; // show a bar on the terminal while weights are loaded
     Dtype packed;        // dtype of weights in inference: I8 or I4 by groups; F32: as dtype says
                          // (model/parameters.h)
+    Dtype stored;        // the same of the folder's weights
     Config config;
     char *folder;         // the model's folder; NULL for a preset
     char *name;           // the folder's name, safe for a terminal

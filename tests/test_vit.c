@@ -111,13 +111,14 @@ static void check_folder(const char *folder, const Variant *variant) {
     static const char *const names[] = {"hidden", "map", "pooled", "logits"};
     Safetensors *file;
     Encoding e = {.task = open_task(folder, &file)};
+    Dtype packed;
     double *got[4] = {NULL};
     for (int i = 0; i < 4; i++) {
         const SafetensorsEntry *entry = safetensors_find(file, names[i]);
         if (entry) got[i] = zeros(entry->count);
     }
     e.rows = e.task.config.context;
-    expect_ok(checkpoint_check(folder, &e.task.config));
+    expect_ok(checkpoint_check(folder, &e.task.config, &packed));
     rig_run_once(variant, encode, &e, NULL, got);
     for (int i = 0; i < 4; i++)
         if (got[i]) expect_values(file, names[i], got[i], folder);
@@ -129,7 +130,7 @@ static void check_folder(const char *folder, const Variant *variant) {
         memcpy(e.task.pictures = (uint8_t *)zeros(larger->count), larger->data, (size_t)larger->bytes);
         e.rows = c->context;
         double *hidden[4] = {zeros(safetensors_find(file, "larger_hidden")->count)};
-        expect_ok(checkpoint_check(folder, c));
+        expect_ok(checkpoint_check(folder, c, &packed));
         rig_run_once(variant, encode, &e, NULL, hidden);
         expect_values(file, "larger_hidden", hidden[0], folder);
     }
@@ -196,13 +197,14 @@ static void a_new_head_is_drawn(void **state) {
     (void)state;
     Safetensors *file;
     ModelTask task = open_task(trained[0], &file), other = task;
+    Dtype packed;
     other.config.vocab = 3;
     other.config.new_head = true;
     Parameters p, q;
     parameters_open(&task.config, &p);
     parameters_open(&other.config, &q);
     double *old[] = {zeros(p.size)}, *new[] = {zeros(q.size)};
-    expect_ok(checkpoint_check(task.folder, &other.config));
+    expect_ok(checkpoint_check(task.folder, &other.config, &packed));
     rig_run_once(&specification, load, &task, NULL, old);
     rig_run_once(&specification, load, &other, NULL, new);
     int64_t same = 0;
@@ -215,7 +217,7 @@ static void a_new_head_is_drawn(void **state) {
     }
     assert_int_equal(same, p.count - 2);
     other.config.new_head = false;
-    Status status = checkpoint_check(task.folder, &other.config);
+    Status status = checkpoint_check(task.folder, &other.config, &packed);
     assert_int_equal(status_code(status), ERROR_FORMAT);
     status_free(status);
     parameters_close(&p);

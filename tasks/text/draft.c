@@ -37,7 +37,7 @@ Status draft_open(Draft *draft, const Session *session, const InferOptions *o, c
     TRY(check_bits(session));
     TRY(session_open(s, name, NULL, o->tokenizer, &o->compute));
     TRY(check_vocabulary(s, session, name));
-    s->packed = session->packed;
+    if (s->stored == F32) s->packed = session->packed;
     s->shows_progress = session->shows_progress;
     TRY(inference_open(in, s, true));
     const int64_t window = main->generator.window;

@@ -1,5 +1,6 @@
 /* Fuzzes a run's folder from an input of scratch_unpack: the newest complete checkpoint, its configuration,
- * its weights and its training state. A checkpoint that loads is saved and loaded again, bit for bit. */
+ * its weights, which may be quantized, and its training state. A checkpoint that loads is saved and loaded again,
+ * bit for bit. */
 #include "base/memory.h"
 #include "model/checkpoint_internal.h"
 #include "model/config.h"
@@ -15,12 +16,13 @@ typedef struct {
     Parameters parameters;
 } Model;
 
-static void model_open(Model *m, const Config *config) {
+static void model_open(Model *m, const Config *config, Dtype packed) {
     static Device *device;
     if (!device) must(!device_open_cpu(1, &device));
     *m = (Model){.ctx = {.device = device, .dtype = F32, .layer = -1, .measuring = true}};
     parameters_open(config, &m->parameters);
-    must(!parameters_take(&m->ctx, &m->parameters, true));
+    m->parameters.packed = packed;
+    must(!parameters_take(&m->ctx, &m->parameters, packed == F32));
     for (int i = 0; i < ARENA_COUNT; i++) {
         Arena *arena = &m->ctx.arenas[i];
         arena_release(arena, (ArenaMark){0, 0});
@@ -28,7 +30,7 @@ static void model_open(Model *m, const Config *config) {
         arena->capacity = arena->peak;
     }
     m->ctx.measuring = false;
-    must(!parameters_take(&m->ctx, &m->parameters, true));
+    must(!parameters_take(&m->ctx, &m->parameters, packed == F32));
 }
 
 static void model_close(Model *m) {
@@ -40,7 +42,23 @@ static void model_close(Model *m) {
 }
 
 static bool same(Tensor a, Tensor b) {
-    return memcmp(a.data, b.data, tensor_bytes(a)) == 0;
+    const size_t count = (size_t)tensor_count(a);
+    return memcmp(a.data, b.data, dtype_bytes(a.dtype, (int64_t)count)) == 0 &&
+           (!a.scales || memcmp(a.scales, b.scales, count / GROUP * sizeof(uint16_t)) == 0);
+}
+
+/* Quantized weights survive saving, too. */
+static void save_and_load_packed(Model *m, const Config *config) {
+    static const char folder[] = SCRATCH "/packed";
+    Model again;
+    Dtype packed;
+    must(!checkpoint_save(&m->ctx, folder, config, &m->parameters, NULL, NULL));
+    must(!checkpoint_check(folder, config, &packed) && packed == m->parameters.packed);
+    model_open(&again, config, packed);
+    must(!checkpoint_load(&again.ctx, folder, &again.parameters));
+    for (int i = 0; i < m->parameters.count; i++)
+        must(same(m->parameters.info[i].parameter->weight, again.parameters.info[i].parameter->weight));
+    model_close(&again);
 }
 
 /* The newest complete checkpoint must be found. */
@@ -61,12 +79,13 @@ static void save_and_load(Model *m, const Config *config, const TrainingState *s
     Model again;
     Config config_again;
     TrainingState back;
+    Dtype packed;
     char *latest;
     Parameters *p = &m->parameters, *q = &again.parameters;
     must(!checkpoint_save(&m->ctx, first, config, p, NULL, state));
     expect_newest(run, first);
-    must(!checkpoint_config(first, &config_again) && !checkpoint_check(first, &config_again));
-    model_open(&again, &config_again);
+    must(!checkpoint_config(first, &config_again) && !checkpoint_check(first, &config_again, &packed));
+    model_open(&again, &config_again, packed);
     must(!checkpoint_load(&again.ctx, first, q) && same(p->weight, q->weight));
     must(!checkpoint_load_state(&again.ctx, first, q, &back));
     must(same(p->m, q->m) && same(p->v, q->v) && memcmp(state, &back, sizeof back) == 0);
@@ -81,12 +100,14 @@ static void load(const char *folder) {
     Config config;
     Model model;
     TrainingState state = {0};
+    Dtype packed;
     Status status = checkpoint_config(folder, &config);
-    if (!status) status = checkpoint_check(folder, &config);
+    if (!status) status = checkpoint_check(folder, &config, &packed);
     if (!status && config_parameters(&config) <= PARAMETERS_MOST) {
-        model_open(&model, &config);
+        model_open(&model, &config, packed);
         status = checkpoint_load(&model.ctx, folder, &model.parameters);
-        if (!status) {
+        if (!status && packed != F32) save_and_load_packed(&model, &config);
+        if (!status && packed == F32) {
             status = checkpoint_load_state(&model.ctx, folder, &model.parameters, &state);
             if (status) state = (TrainingState){.schedule = "cosine"};
             save_and_load(&model, &config, &state);

@@ -443,6 +443,12 @@ def make_checkpoints(build):
         write("config", "vit.json", vit["step-00000001/config.json"])
         write("checkpoint", "vit-larger", pack(vit | {"step-00000001/config.json": text(
             json.loads(vit["step-00000001/config.json"]) | {"image_size": 12})}))
+        run("quantized", "--model=vit-nano", "--data=pictures", "--image-size=8", "--steps=1", "--width=32")
+        for weights in ("int8", "int4"):
+            subprocess.run([program.removesuffix("train") + "infer", "--model=quantized", "--device=cpu", "--dtype=fp32",
+                            f"--weights={weights}", f"--save={weights}", "--quiet"], cwd=place, check=True)
+            write("checkpoint", weights, pack({f"step-00000001/{name}": (pathlib.Path(place) / weights / name).read_bytes()
+                                               for name in ("config.json", "model.safetensors")}))
         return text(json.loads(gpt2["options.json"]) | {"out": "run"})
 
 
