@@ -358,10 +358,13 @@ static void reads_processors_of_all_kinds(void **state) {
         {"{\"size\": {\"shortest_edge\": 5, \"longest_edge\": 9}, \"do_center_crop\": true}",
          "\"longest_edge\" is not supported"},
         {"{\"size\": 20, \"default_to_square\": false}", "\"default_to_square\" is not supported"},
-        {"[]", "not a JSON object"}};
+        {"[]", "not a JSON object"},
+        {"[", "not valid JSON"}};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         write_text_file(path, lies[i][0]);
+        found = false;
         expect_error(processor_read(*state, &p, &found), ERROR_FORMAT, lies[i][1]);
+        assert_true(found);
     }
 }
 

@@ -145,12 +145,15 @@ static Status read_all(const json_t *root, const char *path, ImageProcessor *p) 
 }
 
 Status processor_read(const char *folder, ImageProcessor *processor, bool *found) {
+    PathKind kind;
     json_auto_t *root = NULL;
     OWNED char *path = path_join(folder, file_name);
     *found = false;
-    TRY(json_read_optional(path, FILE_LIMIT, &root));
-    *found = root;
-    return root ? read_all(root, path, processor) : OK;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_ABSENT) return OK;
+    *found = true; // even if it cannot be read
+    TRY(json_read(path, FILE_LIMIT, &root));
+    return read_all(root, path, processor);
 }
 
 /* ---- writing ---- */
