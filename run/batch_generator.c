@@ -1,30 +1,21 @@
 #include "run/batch_generator.h"
 
 #include "base/memory.h"
-#include "kernels/gather/gather.h"
-#include "run/generate.h"
 
 #include <string.h>
 
 enum { PIECE = 256 };
 
-/* In step: tokens per row that are read at once. */
-static int64_t chunk_of(const BatchGenerator *g) {
-    int64_t chunk = PREFILL / g->rows;
-    if (chunk < 1) chunk = 1;
-    return chunk < g->window ? chunk : g->window;
-}
-
-static int64_t room_of(const BatchGenerator *g) {
-    int64_t chunks = g->rows * chunk_of(g);
-    return chunks > g->piece ? chunks : g->piece;
+/* Tokens of the largest pass. */
+static int64_t most_tokens(const BatchGenerator *g) {
+    return g->rows > g->piece ? g->rows : g->piece;
 }
 
 void batch_generator_open(Transformer *model, int64_t rows, int64_t window, BatchGenerator *g) {
     *g = (BatchGenerator){.model = model, .rows = rows, .window = window};
     g->piece = window < PIECE ? window : PIECE;
     g->places = memory_array((size_t)rows, sizeof *g->places);
-    g->ids = memory_array((size_t)room_of(g), sizeof *g->ids);
+    g->ids = memory_array((size_t)most_tokens(g), sizeof *g->ids);
     g->values = memory_array((size_t)(rows * config_padded_vocab(&model->config)), sizeof *g->values);
 }
 
@@ -44,22 +35,16 @@ static Tensor first_rows(Tensor t, int64_t rows) {
     return tensor_elements(t, 0, t.shape.rank == 1 ? shape1(rows) : shape2(rows, tensor_width(t)));
 }
 
-/* Reads T tokens, which are in g->ids, of each of B rows; `logits`: computes the logits after them. */
+/* Reads T tokens, which are in g->tokens, of each of B rows; `logits`, where T = 1: computes the logits after
+ * them. */
 static Status pass(Ctx *ctx, BatchGenerator *g, int64_t B, int64_t T, bool logits) {
     const DeviceBatch inputs = {.tokens = tensor_view(g->tokens.data, I32, shape2(B, T))};
-    const int64_t C = g->model->config.width;
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
-    TRY(upload(ctx, g, B * T, g->tokens));
-    for (int64_t r = 0; r < B && logits && !ctx->measuring; r++) g->ids[r] = (int32_t)((r + 1) * T - 1);
-    if (logits) TRY(upload(ctx, g, B, g->last));
     scope_begin_phase(ctx, PHASE_FORWARD);
     TRY(transformer_forward(ctx, g->model, &inputs, &g->cache));
     if (logits) {
-        GatherForward last = {.x = tensor_reshape(g->model->hidden, shape2(B * T, C)),
-                              .rows = first_rows(g->last, B),
-                              .y = first_rows(g->hidden, B)};
-        TRY(gather_forward(ctx, &last, ARENA_SCRATCH));
-        TRY(transformer_logits(ctx, g->model, last.y, first_rows(g->logits, B)));
+        const Tensor last = tensor_reshape(g->model->hidden, shape2(B, g->model->config.width));
+        TRY(transformer_logits(ctx, g->model, last, first_rows(g->logits, B)));
     }
     scope_end(ctx);
     arena_release(&ctx->arenas[ARENA_SAVED], mark);
@@ -71,35 +56,35 @@ static Status pass_piece(Ctx *ctx, BatchGenerator *g, int64_t first, int64_t pas
     g->cache.first = first;
     g->cache.length = past;
     g->cache.lengths = (Tensor){0};
+    TRY(upload(ctx, g, count, g->tokens));
     return pass(ctx, g, 1, count, false);
 }
 
-/* Reads one token of each of `count` places; `past`: the most tokens that one has in the cache. */
+static Status step_work(Ctx *ctx, void *program) {
+    BatchGenerator *g = program;
+    return pass(ctx, g, tensor_count(g->cache.lengths), 1, true);
+}
+
+/* Reads one token, which is in g->ids, of each of `count` places; `past`: the most tokens that one has in the
+ * cache. A captured step reads the lengths on the device; on the host its past is that of the longest. */
 static Status pass_step(Ctx *ctx, BatchGenerator *g, int64_t count, int64_t past) {
+    const double terms[REPLAY_TERMS] = {(double)count};
     g->cache.first = 0;
-    g->cache.length = past;
+    g->cache.length = replay_allowed(ctx) ? g->window - 1 : past;
     g->cache.lengths = first_rows(g->lengths, count);
-    return pass(ctx, g, count, 1, true);
+    TRY(upload(ctx, g, count, g->tokens));
+    return replay_run(ctx, &g->step, terms, step_work, g);
 }
 
 static Status rehearse(Ctx *ctx, BatchGenerator *g) {
-    if (!g->in_step) {
-        TRY(pass_piece(ctx, g, 0, g->window - g->piece, g->piece));
-        return pass_step(ctx, g, g->rows, g->window - 1);
-    }
-    g->cache.length = g->window - chunk_of(g);
-    TRY(pass(ctx, g, g->rows, chunk_of(g), true));
-    g->cache.length = g->window - 1;
-    return pass(ctx, g, g->rows, 1, true);
+    TRY(pass_piece(ctx, g, 0, g->window - g->piece, g->piece));
+    return pass_step(ctx, g, g->rows, g->window - 1);
 }
 
 Status batch_generator_take(Ctx *ctx, BatchGenerator *g) {
     const Config *c = &g->model->config;
-    g->in_step = g->in_step || !attention_reads_pasts(ctx);
-    TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape1(room_of(g)), &g->tokens));
+    TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape1(most_tokens(g)), &g->tokens));
     TRY(take(ctx, ARENA_SAVED, "cached lengths", I32, shape1(g->rows), &g->lengths));
-    TRY(take(ctx, ARENA_SAVED, "last positions", I32, shape1(g->rows), &g->last));
-    TRY(take(ctx, ARENA_SAVED, "last hidden states", ctx->dtype, shape2(g->rows, c->width), &g->hidden));
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(g->rows, config_padded_vocab(c)),
              &g->logits));
     TRY(transformer_take_cache(ctx, g->model, g->rows, g->window, 0, &g->cache));
@@ -173,17 +158,17 @@ static Status draw(const BatchGenerator *g, BatchRow *row, float *logits) {
     return OK;
 }
 
-static Status draw_all(Ctx *ctx, BatchGenerator *g, int64_t read) {
+static Status draw_all(Ctx *ctx, BatchGenerator *g) {
     int64_t width = tensor_width(g->logits);
     TRY(values_read(ctx, g->logits, 0, g->count * width, g->values));
     for (int64_t r = 0; r < g->count; r++) {
-        g->places[r].read += read;
+        g->places[r].read++;
         TRY(draw(g, &g->places[r], g->values + r * width));
     }
     return OK;
 }
 
-/* ---- texts of different lengths ---- */
+/* ---- passes ---- */
 
 /* The last token of a prompt is left to the step, which computes its logits. */
 static Status read_pieces(Ctx *ctx, BatchGenerator *g) {
@@ -210,38 +195,7 @@ static Status step(Ctx *ctx, BatchGenerator *g) {
     TRY(upload(ctx, g, g->count, g->lengths));
     for (int64_t r = 0; r < g->count; r++) g->ids[r] = g->places[r].text.ids[g->places[r].read];
     TRY(pass_step(ctx, g, g->count, most));
-    return draw_all(ctx, g, 1);
-}
-
-/* ---- in step ---- */
-
-/* The token of a row at a position. A row that has ended repeats its last token. */
-static int32_t token_at(const BatchRow *row, int64_t position) {
-    return row->text.ids[position < row->text.count ? position : row->text.count - 1];
-}
-
-/* Reads the next T tokens of each row. Missing rows of the batch repeat its last row. */
-static Status step_together(Ctx *ctx, BatchGenerator *g, int64_t T) {
-    for (int64_t r = 0; r < g->rows; r++)
-        for (int64_t i = 0; i < T; i++)
-            g->ids[r * T + i] = token_at(&g->places[r < g->count ? r : g->count - 1], g->cache.length + i);
-    TRY(pass(ctx, g, g->rows, T, true));
-    return draw_all(ctx, g, T);
-}
-
-/* Generates the texts of one batch. */
-static Status run_together(Ctx *ctx, BatchGenerator *g) {
-    int64_t shortest = g->window;
-    bool any = true;
-    for (int64_t r = 0; r < g->count; r++)
-        shortest = g->places[r].prompt < shortest ? g->places[r].prompt : shortest;
-    for (g->cache.length = 0; any;) {
-        int64_t left = shortest - g->cache.length, most = chunk_of(g);
-        TRY(step_together(ctx, g, left < 1 ? 1 : left < most ? left : most));
-        any = false;
-        for (int64_t r = 0; r < g->count; r++) any = any || !is_done(g, &g->places[r]);
-    }
-    return OK;
+    return draw_all(ctx, g);
 }
 
 static Status run(Ctx *ctx, BatchGenerator *g) {
@@ -249,12 +203,8 @@ static Status run(Ctx *ctx, BatchGenerator *g) {
         TRY(finish_texts(g));
         TRY(fill_places(ctx, g));
         if (!g->count) return OK;
-        if (g->in_step) {
-            TRY(run_together(ctx, g));
-        } else {
-            TRY(read_pieces(ctx, g));
-            TRY(step(ctx, g));
-        }
+        TRY(read_pieces(ctx, g));
+        TRY(step(ctx, g));
     }
 }
 
@@ -262,6 +212,7 @@ Status batch_generator_run(Ctx *ctx, BatchGenerator *g, const BatchTexts *texts)
     g->texts = texts;
     Status status = run(ctx, g);
     for (int64_t r = 0; r < g->rows; r++) close_row(&g->places[r]);
+    replay_close(ctx->device, &g->step);
     g->count = 0;
     return status;
 }

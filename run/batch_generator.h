@@ -1,13 +1,12 @@
 /* batch_generator: generates texts for several prompts at once. Each text has a place in the batch, with its
  * own length, and a prompt takes the place of a text that has ended. Prompts are read in pieces between the
- * steps, each of which reads one token per place. Where attention cannot read rows of several lengths
- * (attention_reads_pasts), the rows advance in step: the length of the shortest prompt is read at once, and
- * then one token per row: the prompt's next token if there is one, else the sampled one; a new batch begins
- * when all texts have ended. There is no padding, and each text is the one that is generated alone. */
+ * steps, each of which reads one token per place. There is no padding, and each text is the one that is
+ * generated alone. */
 #pragma once
 
 #include "data/token.h"
 #include "model/transformer.h"
+#include "run/replay.h"
 #include "run/sampler.h"
 
 typedef struct {
@@ -37,15 +36,13 @@ typedef struct {
     const BatchTexts *texts; // of the run
     BatchRow *places;        // (rows); one is free if its text is empty
     int64_t count;           // the first `count` places are in use
-    bool in_step;            // the rows have one length, cache.length; may be set before batch_generator_take
     Cache cache;
     Tensor tokens;  // (B, T) i32, device memory
     Tensor lengths; // (rows) i32: tokens of each place in the cache
-    Tensor last;    // (rows) i32: the last positions of the rows
-    Tensor hidden;  // (rows, C): hidden states at these positions
     Tensor logits;  // (rows, padded vocab) fp32
-    int32_t *ids;   // host memory for as many tokens
-    float *values;  // (rows, padded vocab) host memory
+    Replay step;
+    int32_t *ids;  // host memory for as many tokens
+    float *values; // (rows, padded vocab) host memory
 } BatchGenerator;
 
 void batch_generator_open(Transformer *model, int64_t rows, int64_t window, BatchGenerator *generator);

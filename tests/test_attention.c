@@ -204,6 +204,95 @@ static void cached_pieces_agree_with_the_whole(void **state) {
     }
 }
 
+/* Rows whose pasts differ, with NaN in the cache after each past: out[0] is y, out[1] and out[2] the caches. */
+enum { OWN_ROWS = 5, LONGEST = 129 };
+static const int32_t own_pasts[OWN_ROWS] = {0, 1, 127, 128, LONGEST};
+
+static double *cache_of(const AttentionCase *c, const double *x) {
+    const int64_t width = c->kv_heads * c->size;
+    double *cache = zeros(c->batch * c->keys * width);
+    for (int64_t row = 0; row < c->batch * c->keys; row++)
+        for (int64_t i = row * width; i < (row + 1) * width; i++)
+            cache[i] = row % c->keys < own_pasts[row / c->keys] ? x[i] : NAN;
+    return cache;
+}
+
+static double *new_rows_of(const AttentionCase *c, const double *x) {
+    const int64_t width = c->kv_heads * c->size, count = c->queries * width;
+    double *rows = zeros(c->batch * count);
+    for (int64_t b = 0; b < c->batch; b++)
+        for (int64_t i = 0; i < count; i++) rows[b * count + i] = x[(b * c->keys + own_pasts[b]) * width + i];
+    return rows;
+}
+
+static void run_pasts(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const AttentionBatch *batch = what;
+    const AttentionCase *c = &batch->size;
+    const Dtype dtype = rig->ctx.dtype;
+    const int64_t width = c->kv_heads * c->size;
+    const Shape q = shape3(c->batch, c->queries, c->heads * c->size),
+                kv = shape3(c->batch, c->queries, width), cache = shape3(c->batch, c->keys, width);
+    AttentionForward a = {.q = rig_put(rig, "q", dtype, q, in[0]),
+                          .k = rig_put(rig, "k", dtype, kv, new_rows_of(c, in[1])),
+                          .v = rig_put(rig, "v", dtype, kv, new_rows_of(c, in[2])),
+                          .y = rig_blank(rig, "y", dtype, q),
+                          .heads = c->heads,
+                          .kv_heads = c->kv_heads,
+                          .causal = true,
+                          .scale = batch->scale,
+                          .cache_k = rig_put(rig, "cache_k", dtype, cache, cache_of(c, in[1])),
+                          .cache_v = rig_put(rig, "cache_v", dtype, cache, cache_of(c, in[2])),
+                          .past = LONGEST,
+                          .pasts = rig_put_ints(rig, "pasts", shape1(c->batch), own_pasts)};
+    expect_ok(attention_forward(&rig->ctx, &a, ARENA_SAVED));
+    rig_get(rig, a.y, out[0]);
+    rig_get(rig, a.cache_k, out[1]);
+    rig_get(rig, a.cache_v, out[2]);
+}
+
+/* Row b alone, which sees its past and its new rows. */
+static void expect_row(const AttentionBatch *batch, Units u, int64_t b, double *const *in, double *const *got,
+                       const char *name) {
+    const AttentionCase *c = &batch->size;
+    const int64_t width = c->kv_heads * c->size, count = c->queries * c->heads * c->size,
+                  keys = own_pasts[b] + c->queries;
+    AttentionBatch one = *batch;
+    double *want[ATTENTION_OUTPUTS], *bound[ATTENTION_OUTPUTS];
+    double *own[] = {in[0] + b * count, in[1] + b * c->keys * width, in[2] + b * c->keys * width,
+                     in[3] + b * count};
+    one.size.batch = 1;
+    one.size.keys = keys;
+    attention_model(&one, u, own, want, bound);
+    expect_close(got[0] + b * count, want[0], bound[0], count, "%s: T=%d, D=%d, past %d", name,
+                 (int)c->queries, (int)c->size, own_pasts[b]);
+    for (int i = 1; i <= 2; i++) {
+        const double *cache = got[i] + b * c->keys * width;
+        expect_equal(cache, own[i], keys * width, "cache");
+        for (int64_t k = keys * width; k < c->keys * width; k++) assert_true(isnan(cache[k])); // not touched
+    }
+}
+
+static void rows_have_pasts(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    static const struct {
+        int64_t queries, heads, kv_heads, size;
+    } shapes[] = {{1, 6, 2, 64}, {1, 4, 4, 128}, {3, 7, 1, 128},
+                  {9, 2, 1, 64}, {1, 3, 3, 34},  {2, 2, 1, 264}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t T = shapes[i].queries;
+        const AttentionCase c = {OWN_ROWS,       T,    LONGEST + T, shapes[i].heads, shapes[i].kv_heads,
+                                 shapes[i].size, true, false,       false,           0};
+        AttentionBatch batch;
+        double *in[ATTENTION_INPUTS];
+        attention_inputs(&c, variant->dtype, 1, &batch, in);
+        const int64_t cache = c.batch * c.keys * c.kv_heads * c.size;
+        double *got[3] = {zeros(attention_output_count(&c, 0)), zeros(cache), zeros(cache)};
+        rig_run(variant, run_pasts, &batch, in, got);
+        for (int64_t b = 0; b < OWN_ROWS; b++)
+            expect_row(&batch, units_of(variant), b, in, got, variant->name);
+    }
+}
+
 static void gradients_are_slopes(void **state) {
     (void)state;
     const AttentionCase tiny[] = {{1, 3, 3, 1, 1, 2, true, false, true, 0},
@@ -250,6 +339,7 @@ int main(void) {
                                        ON_VARIANT(many_tiles_are_all_done, 7, "cuda fused bf16"),
                                        ON_EACH_VARIANT(inference_agrees_with_training),
                                        ON_EACH_VARIANT(cached_pieces_agree_with_the_whole),
+                                       ON_EACH_VARIANT(rows_have_pasts),
                                        ON_EACH_VARIANT(no_rows_are_harmless)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -209,7 +209,6 @@ static void run_pasts(Rig *rig, const void *what, double *const *in, double *con
     const Case *c = &batch->size;
     const int32_t pasts[] = {4, 0, 9};
     const Dtype dtype = rig->ctx.dtype;
-    if (rig->ctx.device->backend != BACKEND_CPU) return;
     EmbedForward f = {.tokens = rig_put_ints(rig, "tokens", shape2(c->batch, c->columns), batch->tokens),
                       .token = rig_put(rig, "token", dtype, shape2(c->vocabulary, c->width), in[TOKEN]),
                       .position =

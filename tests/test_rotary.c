@@ -146,10 +146,10 @@ static double *rows_of(const AttentionCase *c, double *whole, int64_t width, con
 }
 
 /* A prompt of 5, then pieces of 1, 1, 3, .... out: y, rotated q, and the keys' cache; the past is also given
- * on the device. Where rows may have pasts of their own, each is 2 behind the one before it, in which case the
- * cache contains NaN after its last key, and ends repeat. */
-enum { PIECES = 7, CAPACITY = 80, ROWS = 2, BEHIND = 2 };
-static const int32_t pieces[PIECES + BEHIND * (ROWS - 1)] = {5, 1, 1, 3, 1, 60, 1, 1, 1};
+ * on the device. Of two rows, each has a past of its own, that of the second 2 behind, in which case the cache
+ * contains NaN after its last key, and ends repeat. */
+enum { PIECES = 11, TOKENS = 130, CAPACITY = 140, ROWS = 2, BEHIND = 2 };
+static const int32_t pieces[PIECES + BEHIND * (ROWS - 1)] = {5, 1, 1, 3, 1, 60, 1, 54, 2, 1, 1, 1, 1};
 
 static int32_t pasts_of(const AttentionCase *c, int32_t past, int32_t rows, bool behind,
                         int32_t pasts[ROWS]) {
@@ -168,7 +168,7 @@ static void run_cached(Rig *rig, const void *what, double *const *in, double *co
     const Shape capacity = shape3(c->batch, CAPACITY, kv_width);
     Tensor cache_k = rig_blank(rig, "cache_k", dtype, capacity),
            cache_v = rig_blank(rig, "cache_v", dtype, capacity);
-    const bool behind = c->batch == ROWS && attention_reads_pasts(&rig->ctx);
+    const bool behind = c->batch == ROWS;
     const int count_of_pieces = behind ? sizeof pieces / sizeof *pieces : PIECES;
     for (int32_t piece = 0, all = 0; piece < count_of_pieces; all += pieces[piece++]) {
         int32_t pasts[ROWS], rows = pieces[piece];
@@ -203,9 +203,9 @@ static void run_cached(Rig *rig, const void *what, double *const *in, double *co
 
 static void cached_keys_are_turned(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
-    const AttentionCase wholes[] = {{2, 72, 72, 6, 2, 64, true, false, false, 0},
-                                    {1, 72, 72, 3, 3, 34, true, false, false, 0},
-                                    {2, 72, 72, 7, 1, 128, true, false, false, 0}};
+    const AttentionCase wholes[] = {{2, TOKENS, TOKENS, 6, 2, 64, true, false, false, 0},
+                                    {1, TOKENS, TOKENS, 3, 3, 34, true, false, false, 0},
+                                    {2, TOKENS, TOKENS, 7, 1, 128, true, false, false, 0}};
     for (int i = 0; i < 3; i++) {
         const AttentionCase *c = &wholes[i];
         AttentionBatch batch;

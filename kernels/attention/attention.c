@@ -63,10 +63,6 @@ static Status check_rotary(const AttentionForward *a) {
     return check_dense("attention", "frequencies", a->frequencies, dtype_wide(a->q.dtype), 1, size / 2);
 }
 
-bool attention_reads_pasts(const Ctx *ctx) {
-    return ctx->device->backend == BACKEND_CPU;
-}
-
 static Status check_cache(const Ctx *ctx, const AttentionForward *a, int64_t kv_width) {
     TRY(check_that("attention", tensor_empty(a->cache_k) == tensor_empty(a->cache_v),
                    "cache_k and cache_v come together"));
@@ -79,8 +75,7 @@ static Status check_cache(const Ctx *ctx, const AttentionForward *a, int64_t kv_
         TRY(check_dense("attention", "past_on_device", a->past_on_device, I32, 1, 1));
     if (!tensor_empty(a->pasts)) {
         TRY(check_dense("attention", "pasts", a->pasts, I32, 1, batch_of(a)));
-        TRY(check_that("attention", a->causal && attention_reads_pasts(ctx),
-                       "pasts are for causal attention on the CPU"));
+        TRY(check_that("attention", a->causal, "pasts are for causal attention"));
     }
     int64_t capacity = a->cache_k.shape.d[1];
     TRY(check_that("attention", a->past >= 0 && keys_of(a) <= capacity,
@@ -132,6 +127,18 @@ static double rotary_flops(const AttentionForward *a) {
     return rotary(a) ? 3 * (double)(tensor_count(a->q) + tensor_count(a->k)) : 0;
 }
 
+/* The fused CUDA form reads pasts for heads of up to ATTENTION_WIDTH columns; the naive form runs wider
+ * ones. */
+static Status run(Ctx *ctx, const AttentionForward *a, const Call *call) {
+    const uint32_t fuses = ctx->fuses;
+    if (!tensor_empty(a->pasts) && ctx->device->backend == BACKEND_CUDA &&
+        tensor_width(a->q) / a->heads > ATTENTION_WIDTH)
+        ctx->fuses &= ~(1u << OP_ATTENTION);
+    Status status = op_run(ctx, call);
+    ctx->fuses = fuses;
+    return status;
+}
+
 Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     TRY(take_outputs(ctx, a, saved));
     TRY(check_forward(ctx, a));
@@ -155,7 +162,7 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
         call.outputs[1] = (Output){"q", a->q};
         call.outputs[2] = (Output){"k", a->k};
     }
-    return op_run(ctx, &call);
+    return run(ctx, a, &call);
 }
 
 Status attention_backward(Ctx *ctx, const AttentionBackward *b) {

@@ -61,8 +61,8 @@ typedef struct {
                              // column is j
     Tensor cache_k, cache_v; // (B, capacity, kv_heads*D); empty: no cache
     int64_t past;            // rows already in the cache
-    Tensor pasts;            // (B) i32, or empty: those of each batch row, of which past is the greatest.
-                             // Only causal, with a cache, where attention_reads_pasts
+    Tensor pasts;            // (B) i32, device memory, or empty: those of each batch row, of which past is
+                             // the greatest. Only causal, with a cache
     Tensor past_on_device;   // (1) i32, or empty: with T <= ATTENTION_FEW and D <= ATTENTION_WIDTH the fused
                              // CUDA form reads past here, so that a captured graph stays valid; the caller
                              // has checked that it is at most capacity - T
@@ -75,9 +75,6 @@ typedef struct {
     Tensor dy;         // (B, T, heads*D)
     Tensor dq, dk, dv; // views shaped as q, k, v; written
 } AttentionBackward;
-
-/* Whether the device's forms read pasts. */
-bool attention_reads_pasts(const Ctx *ctx);
 
 /* On the CPU: the number of keys before batch row b's first query. */
 static inline int64_t attention_past(const AttentionForward *a, int64_t b) {

@@ -19,7 +19,8 @@ constexpr int SPLITS = 16, SPLIT_KEYS = 128; // most parts of the keys; fewest k
 struct Fresh {
     Rows k, v;
     int count;
-    const int *past; // device memory: rows in the cache; NULL: keys - count
+    const int *past;  // device memory: rows in the cache; NULL: keys - count
+    const int *pasts; // those of each batch row; NULL: one past for all
 };
 
 /* Where the blocks that share a query's keys store their partial results. */
@@ -118,7 +119,8 @@ __global__ void __launch_bounds__(THREADS)
     const int column = lane * COLUMNS, count = p.width - column, kv_head = mine.head / p.group;
     wait_for_previous();
     let_next_start();
-    const int past = fresh.past ? *fresh.past : p.keys - fresh.count, keys = past + fresh.count;
+    const int past = fresh.pasts ? fresh.pasts[mine.b] : fresh.past ? *fresh.past : p.keys - fresh.count;
+    const int keys = past + fresh.count;
     const int length = p.key_lengths ? max(0, min(p.key_lengths[mine.b], keys)) : keys;
     const int seen = p.causal ? max(0, min(length, mine.tile + keys - p.queries + 1)) : length;
     /* This block's keys. The split depends only on the number of keys. */
@@ -211,12 +213,12 @@ Status launch_width(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits
 
 Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *a) {
     Problem p = *problem;
-    Fresh fresh = {p.k, p.v, 0, nullptr};
+    Fresh fresh = {p.k, p.v, 0, nullptr, nullptr};
     Splits splits;
     int64_t longest = p.keys;
     if (!tensor_empty(a->cache_k)) {
         fresh = {make_rows(a->k, p.width), make_rows(a->v, p.width), int(a->k.shape.d[1]),
-                 data_of<int>(a->past_on_device)};
+                 data_of<int>(a->past_on_device), data_of<int>(a->pasts)};
         p.k.vector = p.k.vector && fresh.k.vector;
         p.v.vector = p.v.vector && fresh.v.vector;
         longest = a->cache_k.shape.d[1];

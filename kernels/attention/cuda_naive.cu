@@ -39,12 +39,14 @@ Sizes sizes_of(const AttentionForward *a) {
 struct Mask {
     const int32_t *key_lengths; // (B), or NULL
     const int32_t *starts;      // (B, T), or NULL: a document's first key
+    const int32_t *pasts;       // (B), or NULL: keys before a batch row's first query
     int64_t rows_per_batch, queries, keys, room;
     bool causal;
 
     __device__ int64_t seen(int64_t row) const {
         int64_t seen = key_lengths ? min(keys, (int64_t)key_lengths[row / rows_per_batch]) : keys;
-        if (causal) seen = min(seen, row % queries + 1 + keys - queries);
+        if (causal)
+            seen = min(seen, row % queries + 1 + (pasts ? pasts[row / rows_per_batch] : keys - queries));
         return max(seen, (int64_t)0);
     }
     /* The first visible key. Earlier masked keys have probability 0, like keys whose probability
@@ -57,6 +59,7 @@ struct Mask {
 Mask mask_of(const AttentionForward *a, const Sizes &s) {
     return {data_of<int32_t>(a->key_lengths),
             data_of<int32_t>(a->starts),
+            data_of<int32_t>(a->pasts),
             s.heads * s.queries,
             s.queries,
             s.keys,
@@ -353,13 +356,15 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
             TRY(rotate_heads(ctx, a, a->q, a->k, nullptr, false));
     if (cached)
         PRIMITIVE (ctx, "cache append", MEMORY, torch_call("aten::copy_")) {
-            TRY(append_rows(ctx, a->k, a->past, a->cache_k));
-            TRY(append_rows(ctx, a->v, a->past, a->cache_v));
+            TRY(append_rows(ctx, a->k, a->past, a->pasts, a->cache_k));
+            TRY(append_rows(ctx, a->v, a->past, a->pasts, a->cache_v));
         }
     PRIMITIVE (ctx, "split heads", MEMORY, torch_call("aten::copy_")) {
         TRY(split_heads(ctx, a->q, s.queries, q));
-        TRY(split_heads(ctx, cached ? a->cache_k : a->k, s.keys, k));
-        TRY(split_heads(ctx, cached ? a->cache_v : a->v, s.keys, v));
+        const int64_t rows =
+            tensor_empty(a->pasts) ? s.keys : s.queries; // beyond them the cache may hold NaN
+        TRY(split_heads(ctx, cached ? a->cache_k : a->k, rows, k, a->pasts));
+        TRY(split_heads(ctx, cached ? a->cache_v : a->v, rows, v, a->pasts));
     }
     Mask mask = mask_of(a, s);
     bool packed = walks_in_packs(VECTOR<T>, {s.room}, {p.data});

@@ -20,6 +20,7 @@ struct Turn {
     int batch_rows, half;      // T; D/2
     const float *frequencies;  // (half)
     const int *past_on_device; // rows in the cache; NULL: past
+    const int *pasts;          // of each batch row; NULL: one past for all
     const int *starts;         // (rows), the start of each row's document; or NULL
     int64_t past;
     float sign; // sign of the sines: -1 rotates back
@@ -39,10 +40,11 @@ __global__ void __launch_bounds__(THREADS) rotate_kernel(const Turn<T> t) {
     const int first = (int(blockIdx.y) - (is_q ? 0 : of_q)) * HEADS;
     wait_for_previous();
     let_next_start();
-    const int64_t past = t.past_on_device ? *t.past_on_device : t.past;
+    const int64_t shared = t.past_on_device ? *t.past_on_device : t.past;
     for (int64_t i = thread_index(); i < t.rows * packs; i += thread_count()) {
         const int64_t row = i / packs;
         const int d = int(i - row * packs) * N;
+        const int64_t past = t.pasts ? t.pasts[row / t.batch_rows] : shared;
         const float position = float(past + row % t.batch_rows - (t.starts ? t.starts[row] : 0));
         T *const at = heads.x + row * heads.stride + int64_t(first) * 2 * t.half + d;
         float low[HEADS][N], high[HEADS][N];
@@ -113,6 +115,7 @@ Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, con
                            int(half),
                            data_of<float>(a->frequencies),
                            past,
+                           data_of<int>(a->pasts),
                            data_of<int>(a->starts),
                            a->past,
                            back ? -1.f : 1.f};

@@ -5,8 +5,8 @@
 #include "kernels/attention/attention.h"
 #include "kernels/cuda/launch.cuh"
 
-/* Rotates the heads of q and k by the angles of their positions; for gradients, rotates back. `past` is the
- * number of cached rows in device memory; NULL: a->past. */
+/* Rotates the heads of q and k by the angles of their positions; for gradients, rotates back. Without pasts,
+ * `past` is the number of cached rows in device memory; NULL: a->past. */
 CHECKED Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, const int *past,
                             bool back);
 

@@ -30,6 +30,7 @@ struct Tables {
     float scale;
     int64_t past;
     const int32_t *past_on_device; // NULL: use past
+    const int32_t *pasts;          // of each batch row; NULL: one past for all
 };
 
 /* Floor: read the tables' rows, write y: up to 4 * rows * C * sizeof(T) bytes, less what caches hold. */
@@ -42,9 +43,9 @@ __global__ void __launch_bounds__(ROWS *WARP)
     gather_rows(const Tables<T> t, int64_t rows, int64_t columns, int64_t width, T *y) {
     wait_for_previous();
     let_next_start();
-    const int64_t past = t.past_on_device ? *t.past_on_device : t.past;
     const int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.y;
     if (row >= rows) return;
+    const int64_t past = t.pasts ? t.pasts[row / columns] : t.past_on_device ? *t.past_on_device : t.past;
     const T *from = t.token + t.tokens[row] * width, *position = t.position + (past + row % columns) * width;
     const T *kind = t.segment + (t.segments ? t.segments[row] : 0) * width;
 #pragma unroll 4
@@ -191,7 +192,8 @@ Status forward(Ctx *ctx, const EmbedForward *e) {
                               data_of<T>(e->segment),
                               (float)e->scale,
                               e->past,
-                              data_of<int32_t>(e->past_on_device)};
+                              data_of<int32_t>(e->past_on_device),
+                              data_of<int32_t>(e->pasts)};
     T *y = data_of<T>(e->y);
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {tables.token, tables.position, tables.segment, y});
     const unsigned blocks = (unsigned)divide_up(rows, ROWS);

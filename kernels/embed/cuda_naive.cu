@@ -17,15 +17,17 @@ static __global__ void gather(const T *table, const int32_t *tokens, int64_t cou
     }
 }
 
-/* y[b,t,:] = table[t,:]: the first `period` elements of the table, repeated. */
+/* y[b,t,:] = table[pasts[b] + t,:]; pasts NULL: all 0. A batch row has `period` elements. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
  * blocks of 256 per multiprocessor. Holds: 26 to 28 registers, no shared memory. Occupancy: not limited: all
  * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
  * Fusion: the tables in one pass, as gather_rows of the fused form does. */
 template <class T, int N>
-static __global__ void gather_positions(const T *table, int64_t count, int64_t period, T *y) {
+static __global__ void gather_positions(const T *table, const int32_t *pasts, int64_t count, int64_t width,
+                                        int64_t period, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        store_pack(y + i, load_pack<N>(table + i % period));
+        const int64_t past = pasts ? pasts[i / period] : 0;
+        store_pack(y + i, load_pack<N>(table + past * width + i % period));
     }
 }
 
@@ -73,11 +75,12 @@ static Status forward(Ctx *ctx, const EmbedForward *e) {
     if (!tensor_empty(e->position)) {
         Tensor positions; // (B, T, C)
         TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
-        const T *first = data_of<T>(e->position) + e->past * width;
+        const bool own = !tensor_empty(e->pasts);
+        const T *first = data_of<T>(e->position) + (own ? 0 : e->past * width);
         bool position_packed = packed && walks_in_packs(1, {}, {first});
         PRIMITIVE (ctx, "position gather", EMBEDDING, torch_call("aten::embedding"))
-            TRY(LAUNCH_ELEMENTS(ctx, gather_positions, T, position_packed, count, first, count, period,
-                                data_of<T>(positions)));
+            TRY(LAUNCH_ELEMENTS(ctx, gather_positions, T, position_packed, count, first,
+                                data_of<int32_t>(e->pasts), count, width, period, data_of<T>(positions)));
         PRIMITIVE (ctx, "add", EMBEDDING, torch_call("aten::add"))
             TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(e->y), data_of<T>(positions),
                                 count, data_of<T>(e->y)));

@@ -46,9 +46,7 @@ static double touched_rows(const EmbedForward *e) {
 Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved) {
     TRY(take_outputs(ctx, e, saved));
     TRY(check_forward(e));
-    TRY(check_that(OPERATION_NAME,
-                   tensor_empty(e->pasts) || (!ctx->training && ctx->device->backend == BACKEND_CPU),
-                   "pasts are for inference on the CPU"));
+    TRY(check_that(OPERATION_NAME, tensor_empty(e->pasts) || !ctx->training, "pasts are for inference"));
     if (tensor_count(e->tokens) == 0) return OK;
     double size = (double)dtype_size(e->y.dtype), width = (double)tensor_width(e->y);
     double elements = (double)tensor_count(e->y);

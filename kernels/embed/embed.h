@@ -28,7 +28,7 @@ typedef struct {
     double scale;    // factor of the token's row: 1, or sqrt(C)
     Tensor y;        // (B, T, C)
     int64_t past;    // position of the first column of tokens: the number of tokens in the cache
-    Tensor pasts;    // (B) i32, or empty: those of each row, at most past. In inference on the CPU only
+    Tensor pasts;    // (B) i32, device memory, or empty: those of each row, at most past. In inference only
     Tensor
         past_on_device; // (1) i32, or empty: the fused CUDA form reads past here instead, so that a captured
                         // graph can advance; the caller has checked that it is at most P - T.

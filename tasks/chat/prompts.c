@@ -17,13 +17,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A line. */
 typedef struct {
-    int64_t number, first,
-        length; // the line's number, from 0, and its tokens: Job.tokens[first, first + length)
+    int64_t first, length; // its tokens: Job.tokens[first, first + length)
 } Prompt;
 
 typedef struct {
@@ -88,25 +86,10 @@ static Status read_prompt(void *context, const json_t *object) {
         return fail(ERROR_FORMAT, "the prompt has %" PRId64 " tokens, and the model's context is %" PRId64,
                     length, most);
     job->prompts = memory_grow(job->prompts, &job->room, job->count + 1, sizeof *job->prompts);
-    job->prompts[job->count] = (Prompt){.number = job->count, .first = first, .length = length};
+    job->prompts[job->count] = (Prompt){.first = first, .length = length};
     job->count++;
     if (length > job->longest) job->longest = length;
     return OK;
-}
-
-static int by_length(const void *left, const void *right) {
-    const Prompt *a = left, *b = right;
-    if (a->length != b->length) return a->length < b->length ? -1 : 1;
-    return (a->number > b->number) - (a->number < b->number);
-}
-
-/* Sorts by length, shortest first, within the batches that an answer may wait for. */
-static void sort_prompts(Job *job, int64_t first) {
-    int64_t stretch = ANSWERS_BATCHES * job->options->batch;
-    for (int64_t count; first < job->count; first += count) {
-        count = job->count - first < stretch ? job->count - first : stretch;
-        qsort(job->prompts + first, (size_t)count, sizeof *job->prompts, by_length);
-    }
 }
 
 /* ---- writing ---- */
@@ -164,10 +147,10 @@ static Status next_prompt(void *context, BatchRow *row, bool *any) {
     Job *job = context;
     *any = job->next < job->count && !signals_caught();
     if (!*any) return OK;
-    const Prompt *prompt = &job->prompts[job->next++];
+    const Prompt *prompt = &job->prompts[job->next];
     SamplerOptions sampling = job->sampling;
-    sampling.sequence = (uint64_t)prompt->number;
-    row->number = prompt->number;
+    sampling.sequence = (uint64_t)job->next;
+    row->number = job->next++;
     row->prompt = prompt->length;
     for (int64_t t = 0; t < prompt->length; t++)
         token_list_add(&row->text, job->tokens.ids[prompt->first + t]);
@@ -192,7 +175,6 @@ static Status run_all(Job *job) {
     TRY(open_answers(job));
     job->next = answers_kept(job->answers);
     TRY(prepare(job));
-    if (job->generator.in_step) sort_prompts(job, job->next);
     TRY(batch_generator_run(&job->ctx, &job->generator,
                             &(BatchTexts){.context = job,
                                           .tokens = job->most,
