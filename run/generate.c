@@ -94,7 +94,7 @@ static Status read_text(Ctx *ctx, Generator *g) {
 /* ---- drawing on the device ---- */
 
 static bool draws_on_device(const Ctx *ctx, const Generator *g, const Sampler *sampler) {
-    return sample_cuda && g->cached && !sampler_penalizes(sampler) && replay_allowed(ctx) &&
+    return sample_cuda && g->cached && !g->draft && !sampler_penalizes(sampler) && replay_allowed(ctx) &&
            ctx->device->backend == BACKEND_CUDA && g->model->config.head_size <= ATTENTION_WIDTH;
 }
 
@@ -225,6 +225,7 @@ static Status propose(Generator *g, Sampler *sampler) {
     memcpy(d->history + known, g->history + known, (size_t)(g->length - known) * sizeof *d->history);
     d->length = g->length;
     d->draws = g->draws;
+    d->launched = 0;
     for (int64_t i = 0; i < count; i++)
         TRY(generator_next(g->draft_ctx, d, sampler, &g->history[g->length + i]));
     g->rows += count;

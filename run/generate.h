@@ -10,8 +10,8 @@
 
 enum { PREFILL = 2048 }; // tokens that are read into a cache at once
 
-/* Tokens of a draft that are verified at once: on the CPU, with linear and attention fused, up to
- * LINEAR_FEW_ROWS rows have the same bits together as one by one. */
+/* Tokens of a draft that are verified at once: with linear and attention fused, on a GPU also with
+ * FUSE_INVARIANT, up to LINEAR_FEW_ROWS rows have the same bits together as one by one. */
 enum { PROPOSALS = LINEAR_FEW_ROWS - 1 };
 
 typedef struct Generator {

@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "kernels/attention/attention.h"
 #include "kernels/gemm/cpu.h"
 #include "model/checkpoint.h"
 #include "model/parameter_values.h"
@@ -237,8 +238,11 @@ static Status open_parts(Session *s, const char *model, const ConfigSizes *sizes
     s->packed = s->stored;
     TRY(fuses_parse(compute->fused, &s->fuses));
     TRY(device_open(compute->device, (int)compute->threads, &s->device));
-    if (s->fuses & FUSE_INVARIANT && s->device->backend != BACKEND_CPU)
-        return fail(ERROR_USAGE, "--fused=invariant holds on the CPU only; add --device=cpu");
+    if (s->fuses & FUSE_INVARIANT && s->device->backend == BACKEND_CUDA &&
+        s->config.head_size > ATTENTION_WIDTH)
+        return fail(ERROR_USAGE,
+                    "--fused=invariant on a GPU is for heads of at most %d columns; add --device=cpu",
+                    ATTENTION_WIDTH);
     TRY(find_bf16_fast(s));
     TRY(compute_options_dtype(compute, s->device->backend, s->bf16_fast, &s->dtype, &s->tf32));
     const int cores = omp_get_num_procs();

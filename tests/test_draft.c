@@ -1,7 +1,7 @@
 /* Speculative decoding: a generator with a draft gives the tokens that it gives without one, bit for bit, with
  * a draft that is always right, one that is mostly wrong, and any rule of sampling. */
 #include "run/inference.h"
-#include "tests/support/expect.h"
+#include "tests/support/rig.h"
 
 #include <string.h>
 
@@ -22,14 +22,20 @@ typedef struct {
     const char *preset;
     Dtype dtype, packed;
     uint32_t fuses;
+    Backend backend;
 } Kind;
 
 static const Kind kinds[] = {
-    {"gpt2-nano", F32, F32, ALL},     {"gpt2-nano", F32, F32, ALL | FUSE_INVARIANT},
-    {"smollm2-135m", BF16, F32, ALL}, {"qwen3-0.6b", F32, F32, ALL},
-    {"smollm2-135m", F32, I8, ALL},
+    {"gpt2-nano", F32, F32, ALL, BACKEND_CPU},     {"gpt2-nano", F32, F32, ALL | FUSE_INVARIANT, BACKEND_CPU},
+    {"smollm2-135m", BF16, F32, ALL, BACKEND_CPU}, {"qwen3-0.6b", F32, F32, ALL, BACKEND_CPU},
+    {"smollm2-135m", F32, I8, ALL, BACKEND_CPU},
 };
-enum { KINDS = sizeof kinds / sizeof *kinds };
+static const Kind kinds_cuda[] = {
+    {"gpt2-nano", F32, F32, ALL | FUSE_INVARIANT, BACKEND_CUDA},
+    {"smollm2-135m", BF16, F32, ALL | FUSE_INVARIANT, BACKEND_CUDA},
+    {"qwen3-0.6b", BF16, F32, ALL | FUSE_INVARIANT, BACKEND_CUDA},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, KINDS_CUDA = sizeof kinds_cuda / sizeof *kinds_cuda };
 
 /* A model and its draft. */
 typedef struct {
@@ -46,7 +52,7 @@ static void open_one(Pair *p, Inference *in, int64_t window, int64_t seed) {
     expect_ok(inference_start(in, &p->session, false, seed));
 }
 
-static Device *device; // of one thread, because these models are too small for more
+static Device *devices[BACKEND_COUNT]; // the CPU with one thread, because these models are too small for more
 
 /* Without a draft if its seed is 0. The draft's window may be smaller. */
 static void open_pair(Pair *p, const Kind *kind, int64_t window, int64_t draft_seed, int64_t draft_window) {
@@ -63,7 +69,7 @@ static void open_pair(Pair *p, const Kind *kind, int64_t window, int64_t draft_s
     c->context = CONTEXT;
     c->vocab = VOCAB;
     c->init_std = 0.3; // far from flat, so that a wrong number changes a token
-    p->session.device = device;
+    p->session.device = devices[kind->backend];
     p->session.dtype = kind->dtype;
     p->session.packed = kind->packed;
     p->session.fuses = kind->fuses;
@@ -113,30 +119,26 @@ static double write_texts(const Kind *kind, int64_t window, int64_t seed, int64_
 }
 
 /* Three windows of the context, among them prompts that leave space for less than PROPOSALS. */
-static void test_same_texts(void **state) {
-    (void)state;
-    for (int k = 0; k < KINDS; k++) {
-        Texts without, right, wrong;
-        write_texts(&kinds[k], CONTEXT, 0, 0, without);
-        double all = write_texts(&kinds[k], CONTEXT, SEED, CONTEXT, right);
-        double few = write_texts(&kinds[k], CONTEXT, SEED + 1, CONTEXT, wrong);
-        assert_memory_equal(without, right, sizeof right);
-        assert_memory_equal(without, wrong, sizeof wrong);
-        if (all < 0.9 || few < 0 || few > 0.5) fail_msg("accepted %.3f and %.3f", all, few);
-    }
+static void expect_same_texts(const Kind *kind) {
+    Texts without, right, wrong;
+    write_texts(kind, CONTEXT, 0, 0, without);
+    double all = write_texts(kind, CONTEXT, SEED, CONTEXT, right);
+    double few = write_texts(kind, CONTEXT, SEED + 1, CONTEXT, wrong);
+    assert_memory_equal(without, right, sizeof right);
+    assert_memory_equal(without, wrong, sizeof wrong);
+    if (all < 0.9 || few < 0 || few > 0.5) fail_msg("accepted %.3f and %.3f", all, few);
 }
 
 /* Few proposals, or none, fit into a small window of the model or of the draft. */
-static void test_small_windows(void **state) {
-    (void)state;
+static void expect_small_windows(const Kind *kind) {
     Texts without, with;
     for (int64_t window = 1; window <= PROPOSALS + 2; window++) {
-        write_texts(&kinds[0], window, 0, 0, without);
-        write_texts(&kinds[0], window, SEED, window, with);
+        write_texts(kind, window, 0, 0, without);
+        write_texts(kind, window, SEED, window, with);
         assert_memory_equal(without, with, sizeof with);
     }
-    write_texts(&kinds[0], CONTEXT, 0, 0, without);
-    write_texts(&kinds[0], CONTEXT, SEED, CONTEXT / 2, with);
+    write_texts(kind, CONTEXT, 0, 0, without);
+    write_texts(kind, CONTEXT, SEED, CONTEXT / 2, with);
     assert_memory_equal(without, with, sizeof with);
 }
 
@@ -165,33 +167,47 @@ static void write_turns(const Kind *kind, int64_t seed, int64_t first, int32_t t
     close_pair(&p);
 }
 
-static void test_interruptions(void **state) {
-    (void)state;
+static void expect_interruptions(const Kind *kind) {
     for (int64_t first = 1; first <= 9; first++) {
         int32_t without[CONTEXT] = {0}, right[CONTEXT] = {0}, wrong[CONTEXT] = {0};
-        write_turns(&kinds[0], 0, first, without);
-        write_turns(&kinds[0], SEED, first, right);
-        write_turns(&kinds[0], SEED + 1, first, wrong);
+        write_turns(kind, 0, first, without);
+        write_turns(kind, SEED, first, right);
+        write_turns(kind, SEED + 1, first, wrong);
         assert_memory_equal(without, right, sizeof right);
         assert_memory_equal(without, wrong, sizeof wrong);
     }
 }
 
-static int open_device(void **state) {
+/* ---- devices ---- */
+
+static void test_cpu(void **state) {
     (void)state;
-    expect_ok(device_open("cpu", 1, &device));
+    for (int k = 0; k < KINDS; k++) expect_same_texts(&kinds[k]);
+    expect_small_windows(&kinds[0]);
+    expect_interruptions(&kinds[0]);
+}
+
+static void test_cuda(void **state) {
+    (void)state;
+    if (!devices[BACKEND_CUDA]) skip();
+    for (int k = 0; k < KINDS_CUDA; k++) expect_same_texts(&kinds_cuda[k]);
+    expect_small_windows(&kinds_cuda[0]);
+    expect_interruptions(&kinds_cuda[0]);
+}
+
+static int open_devices(void **state) {
+    (void)state;
+    expect_ok(device_open("cpu", 1, &devices[BACKEND_CPU]));
+    devices[BACKEND_CUDA] = test_device(BACKEND_CUDA);
     return 0;
 }
 
-static int close_device(void **state) {
-    (void)state;
-    device->close(device);
-    return 0;
+static int close_devices(void **state) {
+    devices[BACKEND_CPU]->close(devices[BACKEND_CPU]);
+    return devices_end(state);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_texts),
-                                       cmocka_unit_test(test_small_windows),
-                                       cmocka_unit_test(test_interruptions)};
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_cuda)};
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

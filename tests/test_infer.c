@@ -165,7 +165,28 @@ static void test_cache_cuda(void **state) {
     const Ran *cpu = program_succeeds(folder, "%s --temperature=0 --device=cpu", command);
     assert_string_equal(cached->output, without->output);
     assert_string_equal(cached->output, cpu->output);
-    program_refuses(folder, ERROR_USAGE, "--draft runs on the CPU only", "%s --draft=runs", command);
+    program_refuses(folder, ERROR_USAGE, "--draft on a GPU needs --fused=1,invariant", "%s --draft=runs",
+                    command);
+    const Ran *alone = program_succeeds(folder, "%s --fused=1,invariant", command);
+    const Ran *drafted = program_succeeds(folder, "%s --fused=1,invariant --draft=runs", command);
+    assert_string_equal(alone->output, drafted->output);
+}
+
+/* Texts of several lengths in a batch, in each form: the CPU's. */
+static void test_prompts_cuda(void **state) {
+    static const char *const forms[] = {"0", "1", "1,invariant"};
+    char cpu[1 << 12];
+    program_needs_gpu(*state);
+    write_text_file(inside(*state, "prompts.jsonl"),
+                    "{\"prompt\": \"one\"}\n{\"prompt\": \"one token and the one after it\"}\n"
+                    "{\"prompt\": \"t\"}\n{\"prompt\": \"one two three\"}\n{\"prompt\": \"the box\"}\n");
+    const char *command = "infer " MODEL "--prompts=prompts.jsonl --tokens=20 --temperature=0 -q";
+    snprintf(cpu, sizeof cpu, "%s", program_succeeds(*state, "%s --batch=1", command)->output);
+    for (int i = 0; i < 6; i++) {
+        const Ran *ran = program_succeeds(*state, "%s --device=cuda --fused=%s --batch=%d", command,
+                                          forms[i / 2], i % 2 ? 3 : 1);
+        assert_string_equal(ran->output, cpu);
+    }
 }
 
 static void test_forms_agree(void **state) {
@@ -395,6 +416,7 @@ int main(void) {
 
         cmocka_unit_test(test_random_weights_are_said),
         cmocka_unit_test(test_cache_cuda),
+        cmocka_unit_test(test_prompts_cuda),
         cmocka_unit_test(test_forms_agree),
         cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_seeds),

@@ -123,11 +123,12 @@ __global__ void __launch_bounds__(THREADS)
     const int keys = past + fresh.count;
     const int length = p.key_lengths ? max(0, min(p.key_lengths[mine.b], keys)) : keys;
     const int seen = p.causal ? max(0, min(length, mine.tile + keys - p.queries + 1)) : length;
+    const int from = first_key(p, mine.b, mine.tile), shown = max(0, seen - from);
     /* This block's keys. The split depends only on the number of keys. */
-    const int share = max(SPLIT_KEYS, (seen + splits.most - 1) / splits.most);
-    const int parts = max(1, (seen + share - 1) / share), part = int(blockIdx.y);
+    const int share = max(SPLIT_KEYS, (shown + splits.most - 1) / splits.most);
+    const int parts = max(1, (shown + share - 1) / share), part = int(blockIdx.y);
     if (part >= parts) return;
-    const int begin = part * share, end = min(begin + share, seen);
+    const int begin = from + part * share, end = min(begin + share, seen);
     const T *const k = head_rows<T>(p, p.k, mine.b, kv_head) + column;
     const T *const v = head_rows<T>(p, p.v, mine.b, kv_head) + column;
     const T *const new_k = head_rows<T>(p, fresh.k, mine.b, kv_head) + column;
@@ -187,13 +188,14 @@ Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &spli
     return LAUNCH_EARLY(ctx, (decode_kernel<T, LANES>), blocks, THREADS, 0, p, fresh, splits);
 }
 
-/* Splits the keys into as many parts as the longest row allows and the device can run at once. */
+/* Splits the keys into as many parts as the longest row allows and the device can run at once; with
+ * FUSE_INVARIANT into one, because the number of rows must not change the sums. */
 Status take_splits(Ctx *ctx, const Problem &p, int64_t longest, Splits *splits) {
     const int64_t rows = int64_t(p.queries) * p.heads * p.batch, room = cuda_device(ctx)->multiprocessors;
     int64_t most = divide_up(longest, SPLIT_KEYS);
     if (most > SPLITS) most = SPLITS;
     if (most > room / rows) most = room / rows;
-    if (most < 1 || rows > TICKETS) most = 1;
+    if (most < 1 || rows > TICKETS || ctx->fuses & FUSE_INVARIANT) most = 1;
     *splits = {int(most), nullptr, cuda_device(ctx)->tickets};
     if (most == 1) return OK;
     Tensor partials;

@@ -164,9 +164,12 @@ bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
            cuda_device(ctx)->shared_bytes >= tensor_shared_bytes(p.width);
 }
 
-/* Of the kernels, only decode reads pasts. */
-bool suits_decode(const Problem &p, bool pasts) {
-    return (p.queries <= DECODE_QUERIES || pasts) && p.width <= DECODE_WIDTH && !p.dropout.on() && !p.starts;
+/* Of the kernels, only decode reads pasts. With FUSE_INVARIANT it runs all sizes: a query's keys are then
+ * added in one order. */
+bool suits_decode(const Ctx *ctx, const Problem &p, bool pasts) {
+    const bool invariant = ctx->fuses & FUSE_INVARIANT;
+    return (p.queries <= DECODE_QUERIES || pasts || invariant) && p.width <= DECODE_WIDTH &&
+           !p.dropout.on() && (!p.starts || invariant);
 }
 
 /* Selects a kernel. The Hopper kernels have no dropout. */
@@ -188,7 +191,7 @@ static Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = static_cast<const AttentionForward *>(contract);
     attention::Problem p;
     TRY(attention::make_problem(a, &p));
-    const bool decode = attention::suits_decode(p, !tensor_empty(a->pasts));
+    const bool decode = attention::suits_decode(ctx, p, !tensor_empty(a->pasts));
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary positions", ELEMENTWISE) {
             const int *past = decode ? data_of<int>(a->past_on_device) : nullptr;

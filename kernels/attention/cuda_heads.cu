@@ -23,9 +23,9 @@ bool heads_in_packs(const Tensor &t, int64_t size) {
 
 /* (B, rows, heads*D) -> (B, heads, room, D). A thread moves one pack of one head of one row. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
- * blocks of 256 per multiprocessor. Holds: 40 registers, no shared memory. Occupancy: registers; 75% of the
- * warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none. Fusion:
- * with the product before or after it, by strides, as the fused form does. */
+ * blocks of 256 per multiprocessor. Holds: 40 to 44 registers, no shared memory. Occupancy: registers; 62 to
+ * 75% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * Fusion: with the product before or after it, by strides, as the fused form does. */
 template <class T, int N>
 __global__ void split_kernel(Merged<T> x, int64_t count, int64_t heads, int64_t rows, const int32_t *pasts,
                              int64_t room, int64_t size, T *split) {
@@ -57,8 +57,8 @@ __global__ void merge_kernel(const T *split, int64_t count, int64_t heads, int64
 
 /* Copies the rows of x (B, rows, width) to rows past .. past + rows of the cache; pasts may be NULL. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
- * blocks of 256 per multiprocessor. Holds: 42 to 44 registers, no shared memory. Occupancy: registers; 62% of
- * the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
+ * blocks of 256 per multiprocessor. Holds: 40 to 46 registers, no shared memory. Occupancy: registers; 62 to
+ * 75% of the warps. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
  * Fusion: with the product before or after it, by strides, as the fused form does. */
 template <class T, int N>
 __global__ void append_kernel(Merged<T> x, int64_t count, int64_t rows, int64_t width, int64_t past,

@@ -94,7 +94,7 @@ __device__ inline void walk(const T *const (&rows)[K], int64_t from, int64_t see
 
 /* Scale of scores before the mask, and of gradients after it: x *= factor for visible keys. */
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
- * multiprocessor. Holds: 30 to 38 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
+ * multiprocessor. Holds: 30 to 39 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
  * none. Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
@@ -111,7 +111,7 @@ __global__ void scale(int64_t rows, Mask mask, float factor, T *x) {
 }
 
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
- * multiprocessor. Holds: 31 to 61 registers, no shared memory. Occupancy: registers; 50 to 100% of the warps.
+ * multiprocessor. Holds: 32 to 63 registers, no shared memory. Occupancy: registers; 50 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
  * none. Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
@@ -130,7 +130,7 @@ __global__ void hide(int64_t rows, Mask mask, T *scores) {
 }
 
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
- * multiprocessor. Holds: 29 to 40 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
+ * multiprocessor. Holds: 31 to 40 registers, no shared memory. Occupancy: registers; 75 to 100% of the warps.
  * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
  * warp shuffles only. Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
@@ -149,8 +149,8 @@ __global__ void row_max(const T *scores, int64_t rows, Mask mask, float *maxima)
 
 /* x = exp(x - max), and 0 for masked keys. */
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
- * multiprocessor. Holds: 48 registers, no shared memory. Occupancy: registers; 62% of the warps. Reads: 16
- * bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs: none.
+ * multiprocessor. Holds: 46 to 48 registers, no shared memory. Occupancy: registers; 62% of the warps. Reads:
+ * 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs: none.
  * Fusion: all of softmax between both products, as the flash kernels do. */
 template <class T, int N>
 __global__ void exponentials(const float *maxima, int64_t rows, Mask mask, T *x) {
@@ -213,7 +213,7 @@ __global__ void log_sum(const float *maxima, const float *sums, int64_t rows, fl
 
 /* delta = sum over j of p * dp */
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
- * multiprocessor. Holds: 40 to 56 registers, no shared memory. Occupancy: registers; 50 to 75% of the warps.
+ * multiprocessor. Holds: 38 to 56 registers, no shared memory. Occupancy: registers; 50 to 75% of the warps.
  * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
  * warp shuffles only. Fusion: all of softmax's gradient between the products, as the flash kernels do. */
 template <class T, int N>
@@ -232,7 +232,7 @@ __global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float 
 
 /* ds = p * (dp - delta), in place of dp; 0 for masked keys. */
 /* Anatomy. Parallel: over rows of scores, a warp each. Launch: grid stride, at most 32 blocks of 256 per
- * multiprocessor. Holds: 44 to 72 registers, no shared memory. Occupancy: registers; 38 to 62% of the warps.
+ * multiprocessor. Holds: 52 to 71 registers, no shared memory. Occupancy: registers; 38 to 50% of the warps.
  * Reads: 16 bytes per load, coalesced, 2 to 8 loads in flight; one element where rows are not aligned. Syncs:
  * none. Fusion: all of softmax's gradient between the products, as the flash kernels do. */
 template <class T, int N>

@@ -190,7 +190,7 @@ Work decode_work(const Decode *d) {
 }
 
 /* Whether the fused form runs: every operation that it replaces must be fused, and it must have kernels for
- * the decoder. */
+ * the decoder. Its sums have another order than those of several rows. */
 static bool fused(const Ctx *ctx, const Decode *d) {
     static const Operation all[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION, OP_DECODE};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -199,6 +199,7 @@ static bool fused(const Ctx *ctx, const Decode *d) {
     const DecodeSizes sizes = {d->norm_kind, tensor_width(d->token),
                                tensor_width(l->projection.weight) / d->heads,
                                tensor_width(l->contract.weight)};
+    if (ctx->fuses & FUSE_INVARIANT) return false;
     if (d->norm_after && !tensor_empty(d->final_norm.weight)) return false;
     if (dtype_grouped(l->qkv.weight.dtype) || dtype_grouped(d->head.dtype)) return false;
     return decode_cuda_serves && decode_cuda_serves(ctx, &sizes);

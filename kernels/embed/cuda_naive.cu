@@ -19,7 +19,7 @@ static __global__ void gather(const T *table, const int32_t *tokens, int64_t cou
 
 /* y[b,t,:] = table[pasts[b] + t,:]; pasts NULL: all 0. A batch row has `period` elements. */
 /* Anatomy. Parallel: over packs of elements, one per thread and iteration. Launch: grid stride, at most 32
- * blocks of 256 per multiprocessor. Holds: 26 to 28 registers, no shared memory. Occupancy: not limited: all
+ * blocks of 256 per multiprocessor. Holds: 26 to 32 registers, no shared memory. Occupancy: not limited: all
  * warps fit. Reads: 16 bytes per load, coalesced; one element where rows are not aligned. Syncs: none.
  * Fusion: the tables in one pass, as gather_rows of the fused form does. */
 template <class T, int N>

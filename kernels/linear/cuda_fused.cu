@@ -126,10 +126,15 @@ template <typename T>
 Status forward(Ctx *ctx, const LinearForward *l) {
     const bool bytes = !tensor_empty(l->x8.y);
     if (l->casts_input) TRY(deferred_input(ctx, l));
-    if (!bytes && linear_rows_suit(l)) {
+    if (!bytes && linear_rows_suit(ctx, l)) {
         PRIMITIVE (ctx, "few rows", MATRIX) TRY(linear_rows(ctx, l));
         return OK;
     }
+    if (ctx->fuses & FUSE_INVARIANT)
+        return fail(
+            ERROR_USAGE,
+            "--fused=invariant on a GPU needs layers of a multiple of %d inputs, not %lld, and no fp8",
+            VECTOR<T>, (long long)tensor_width(l->weight));
     const bool activate = l->activation != ACTIVATION_NONE, skip = !tensor_empty(l->skip);
     const Gemm product = linear_product(l, l->y, skip ? 1 : 0);
     const T *bias = data_of<T>(l->bias);
@@ -270,7 +275,7 @@ Status forward_gated(Ctx *ctx, const LinearForward *l) {
     epilogue.kind = EPILOGUE_SWIGLU;
     epilogue.aux = l->pre.data;
     epilogue.aux_ld = l->pre.stride;
-    if (tensor_empty(l->bias) && !linear_rows_suit(l) && in_epilogue(ctx, &product, &epilogue)) {
+    if (tensor_empty(l->bias) && !linear_rows_suit(ctx, l) && in_epilogue(ctx, &product, &epilogue)) {
         PRIMITIVE (ctx, "product, SwiGLU", MATRIX) TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
         return OK;
     }

@@ -10,10 +10,10 @@
  * it. */
 namespace {
 
-constexpr int FEW = 4; // at most this many rows
+constexpr int FEW = LINEAR_FEW_ROWS; // at most this many rows per block
 constexpr int WARP = 32, WARPS = 4;
 constexpr int MANY_OUTPUTS = 16384; // from this number on a warp computes more than one output, so that x is
-                                    // read less often
+                                    // read less often; and for many rows
 
 template <typename T, typename Y>
 struct Layer {
@@ -26,16 +26,19 @@ struct Layer {
 };
 
 /* Floor: out * in * sizeof(T) bytes. ROUND 16-byte words of each row of weights are in flight at once. */
-/* Anatomy. Parallel: over outputs, one or four per warp; lanes over the inputs. Launch: outputs / 4 or / 16
- * blocks of 32 x 4. Holds: 62 to 113 registers, no shared memory. Occupancy: registers; 25 to 50% of the
- * warps. Reads: 16 bytes per load, coalesced, 12 loads of weights in flight before the wait; x from the
- * caches. Syncs: warp shuffles only. Fusion: nothing left but the next layer: bias, skip and activation are
- * in it. */
+/* Anatomy. Parallel: over outputs, one or four per warp, and groups of up to 4 rows; lanes over the inputs.
+ * Launch: groups x outputs / 4 or / 16 blocks of 32 x 4. Holds: 62 to 108 registers, no shared memory.
+ * Occupancy: registers; 25 to 50% of the warps. Reads: 16 bytes per load, coalesced, 12 loads of weights in
+ * flight before the wait; x from the caches. Syncs: warp shuffles only. Fusion: nothing left but the next
+ * layer: bias, skip and activation are in it. */
 template <typename T, typename Y, int ROWS, int OUTPUTS, int ROUND>
 __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l) {
     constexpr int N = VECTOR<T>;
     const int lane = threadIdx.x, vectors = l.in / N;
-    const int first = (blockIdx.x * WARPS + threadIdx.y) * OUTPUTS;
+    const int first = (blockIdx.y * WARPS + threadIdx.y) * OUTPUTS;
+    const int64_t above = ROWS > 1 ? (int64_t)blockIdx.x * ROWS : 0; // rows of earlier groups
+    const int rows = l.rows - (int)above;
+    const T *const rows_of_x = l.x + above * l.in;
     float sum[OUTPUTS][ROWS] = {};
     for (int start = lane; start - lane < vectors; start += ROUND * WARP) {
         Words words[OUTPUTS][ROUND];
@@ -58,9 +61,9 @@ __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l
             if (v >= vectors) break;
 #pragma unroll
             for (int m = 0; m < ROWS; m++) {
-                if (m >= l.rows) break;
+                if (m >= rows) break;
                 float x[N];
-                unpack<T>(load_words(l.x + (int64_t)m * l.in + v * N), x);
+                unpack<T>(load_words(rows_of_x + (int64_t)m * l.in + v * N), x);
 #pragma unroll
                 for (int o = 0; o < OUTPUTS; o++) {
                     float w[N];
@@ -76,8 +79,8 @@ __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {
             const float total = warp_sum(sum[o][m]);
-            if (lane != o * ROWS + m || m >= l.rows || first + o >= l.out) continue;
-            const int64_t at = (int64_t)m * l.out + first + o;
+            if (lane != o * ROWS + m || m >= rows || first + o >= l.out) continue;
+            const int64_t at = (above + m) * l.out + first + o;
             float z = total + (l.bias ? to_float(l.bias[first + o]) : 0.f);
             if (l.skip) z += to_float(l.skip[at]);
             if (l.pre) l.pre[at] = from_float<T>(z);
@@ -89,11 +92,12 @@ template <typename T, typename Y, int ROWS>
 Status launch(Ctx *ctx, const Layer<T, Y> &l) {
     constexpr int OUTPUTS = 4, ROUND = 12; // registers: 4 * ROUND, for one row of weights or for four
     const dim3 block(WARP, WARPS);
-    if (l.out >= MANY_OUTPUTS)
+    const unsigned groups = (unsigned)divide_up(l.rows, ROWS);
+    if (l.out >= MANY_OUTPUTS || groups > 1)
         return LAUNCH_EARLY(ctx, (multiply_rows<T, Y, ROWS, OUTPUTS, ROUND / OUTPUTS>),
-                            (unsigned)divide_up(l.out, WARPS * OUTPUTS), block, 0, l);
-    return LAUNCH_EARLY(ctx, (multiply_rows<T, Y, ROWS, 1, ROUND>), (unsigned)divide_up(l.out, WARPS), block,
-                        0, l);
+                            dim3(groups, (unsigned)divide_up(l.out, WARPS * OUTPUTS)), block, 0, l);
+    return LAUNCH_EARLY(ctx, (multiply_rows<T, Y, ROWS, 1, ROUND>),
+                        dim3(groups, (unsigned)divide_up(l.out, WARPS)), block, 0, l);
 }
 
 template <typename T, typename Y>
@@ -108,9 +112,11 @@ Status multiply(Ctx *ctx, const LinearForward *l) {
 
 } // namespace
 
-bool linear_rows_suit(const LinearForward *l) {
+bool linear_rows_suit(const Ctx *ctx, const LinearForward *l) {
     const int64_t in = tensor_width(l->weight), out = tensor_rows(l->weight), most = INT32_MAX / 2;
-    return tensor_rows(l->x) <= FEW && in > 0 && in < most && out < most &&
+    const int64_t rows = tensor_rows(l->x), most_outputs = 65535 * WARPS; // of a grid
+    if (rows > FEW && !(ctx->fuses & FUSE_INVARIANT)) return false;
+    return rows < most && in > 0 && in < most && out < 4 * most_outputs &&
            walks_in_packs(16 / (int)dtype_size(l->x.dtype), {in}, {l->x.data, l->weight.data});
 }
 

@@ -8,8 +8,8 @@
 
 static Status check_bits(const Session *s) {
     const uint32_t ordered = 1u << OP_LINEAR | 1u << OP_ATTENTION;
-    if (s->device->backend != BACKEND_CPU)
-        return fail(ERROR_USAGE, "--draft runs on the CPU only; add --device=cpu");
+    if (s->device->backend == BACKEND_CUDA && !(s->fuses & FUSE_INVARIANT))
+        return fail(ERROR_USAGE, "--draft on a GPU needs --fused=1,invariant; or add --device=cpu");
     if ((s->fuses & ordered) == ordered && !(s->fuses & FUSE_FP8)) return OK;
     return fail(ERROR_USAGE, "--draft needs linear and attention fused, without fp8, as with --fused=1");
 }

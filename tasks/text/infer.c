@@ -28,8 +28,8 @@ static const Option rows[] = {
      .doc = "tokens kept at once; the oldest are dropped first"},
     {TEXT("stop", "TEXT", stop), .several = true, .doc = "stop before this text; may be repeated"},
     {FLAG("no-cache", no_cache), .doc = "compute all tokens again for each new one, for comparison"},
-    {TEXT("draft", "FOLDER", draft),
-     .doc = "smaller model with the same tokenizer that proposes tokens (CPU): the same text, faster"},
+    {TEXT("draft", "FOLDER", draft), .doc = "smaller model with the same tokenizer that proposes tokens: the "
+                                            "same text, faster (on a GPU with --fused=1,invariant)"},
 
     HEADING("Evaluation"),
     {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},

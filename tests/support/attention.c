@@ -89,6 +89,7 @@ void attention_run(Rig *rig, const void *what, double *const *in, double *const 
     const Shape y = shape3(c->batch, c->queries, q_width(c));
     Tensor qkv[3], gradients[3];
     ctx->training = !batch->inference;
+    if (batch->invariant) ctx->fuses |= FUSE_INVARIANT;
     put_projections(rig, c, in, qkv);
     AttentionForward f = {.q = qkv[0],
                           .k = qkv[1],

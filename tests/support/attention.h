@@ -18,6 +18,7 @@ typedef struct {
     const int32_t *starts; // (B, T): start of each token's document; NULL: 0
     double scale;
     bool inference;
+    bool invariant;            // with FUSE_INVARIANT
     double dropout;            // rate
     const double *frequencies; // (D/2): rotary positions; NULL: none
 } AttentionBatch;
