@@ -73,6 +73,7 @@ static void open_pair(Pair *p, const Kind *kind, int64_t window, int64_t draft_s
     p->session.dtype = kind->dtype;
     p->session.packed = kind->packed;
     p->session.fuses = kind->fuses;
+    p->session.graphs = true;
     if (draft_seed) open_one(p, &p->draft, draft_window, draft_seed);
     open_one(p, &p->main, window, SEED);
 }

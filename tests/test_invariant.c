@@ -101,6 +101,7 @@ static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t
     s->session.dtype = family->dtype;
     s->session.packed = family->packed;
     s->session.fuses = ALL | FUSE_INVARIANT;
+    s->session.graphs = rows > 1;
     expect_ok(runner_open(&s->session, &s->ctx, &s->model));
     batch_generator_open(&s->model, rows, WINDOW, &s->generator);
     expect_ok(runner_start(&(Runner){&s->session, &s->ctx, &s->model, rehearse, s, false, seed, NULL}));
