@@ -26,8 +26,7 @@ static Status filter_case(JinjaRun *run, const JinjaArguments *a, JinjaValue *re
     JinjaText text = {.pool = &run->pool};
     TRY(text_of(run, a, result));
     bool safe = result->safe;
-    if (!jinja_change_case(&text, *result, (JinjaCase)a->variant))
-        return jinja_error(run, "the case of one of these letters is not supported");
+    TRY(jinja_write_case(run, &text, *result, (JinjaCase)a->variant));
     *result = jinja_written(&text);
     result->safe = safe;
     return OK;
@@ -49,8 +48,7 @@ static Status filter_title(JinjaRun *run, const JinjaArguments *a, JinjaValue *r
             int32_t code = jinja_decode(whole.bytes + end, whole.length - end, &size);
             if (jinja_is_space(code) || (code < 0x80 && strchr("-({[<", code))) break;
         }
-        if (!jinja_change_case(&text, jinja_string(whole.bytes + at, end - at), CASE_FIRST))
-            return jinja_error(run, "the case of one of these letters is not supported");
+        TRY(jinja_write_case(run, &text, jinja_string(whole.bytes + at, end - at), CASE_FIRST));
         if (end == whole.length) break;
         jinja_decode(whole.bytes + end, whole.length - end, &size);
         jinja_write(&text, whole.bytes + end, size);
@@ -233,14 +231,11 @@ static Status filter_join(JinjaRun *run, const JinjaArguments *a, JinjaValue *re
 
 /* ---- generators ---- */
 
-static Status generator(JinjaRun *run, const JinjaArguments *a, JinjaValue *result,
-                        Status (*call)(JinjaRun *, JinjaList, const JinjaArguments *, JinjaValue)) {
-    if (!a->count) return jinja_error(run, "a filter lacks its value");
-    *result = jinja_list(&run->pool, VALUE_GENERATOR);
-    result->list->pending = jinja_take(&run->pool, sizeof *result->list->pending);
-    *result->list->pending =
-        (JinjaPending){call, a->values[0], {a->values + 1, a->names + 1, a->count - 1, a->variant}};
-    return OK;
+static JinjaValue generator(JinjaRun *run, JinjaPending pending) {
+    JinjaValue made = jinja_list(&run->pool, VALUE_GENERATOR);
+    made.list->pending = jinja_take(&run->pool, sizeof *made.list->pending);
+    *made.list->pending = pending;
+    return made;
 }
 
 Status jinja_resolve(JinjaRun *run, JinjaList *list) {
@@ -338,23 +333,31 @@ static Status run_items(JinjaRun *run, JinjaList items, const JinjaArguments *a,
     return OK;
 }
 
-static Status filter_select(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return generator(run, a, result, run_select);
+/* `pending.call` over the first argument, with the others. */
+static Status over_first(JinjaRun *run, const JinjaArguments *a, JinjaPending pending, JinjaValue *result) {
+    if (!a->count) return jinja_error(run, "a filter lacks its value");
+    pending.source = a->values[0];
+    pending.arguments = (JinjaArguments){a->values + 1, a->names + 1, a->count - 1, a->variant};
+    *result = generator(run, pending);
+    return OK;
 }
+
+static Status filter_select(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    return over_first(run, a, (JinjaPending){.call = run_select}, result);
+}
+
 static Status filter_map(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    return generator(run, a, result, run_map);
+    return over_first(run, a, (JinjaPending){.call = run_map}, result);
 }
 
 static Status filter_items(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    JinjaValue value = a->values[0], view;
-    const char *no_names[1] = {NULL};
+    const JinjaValue value = a->values[0];
     if (value.kind != VALUE_DICT && value.kind != VALUE_UNDEFINED)
         return jinja_error(run, "a %s has no items", jinja_kind_name(value.kind));
-    view = value;
-    if (value.kind == VALUE_DICT)
-        TRY(jinja_look_up(jinja_dict_methods, "items")
-                ->call(run, &(JinjaArguments){&value, no_names, 1, 0}, &view));
-    return generator(run, &(JinjaArguments){&view, no_names, 1, 0}, result, run_items);
+    *result = generator(
+        run, (JinjaPending){.call = run_items,
+                            .source = value.kind == VALUE_DICT ? jinja_items(run, value.dict) : value});
+    return OK;
 }
 
 static Status run_reverse(JinjaRun *run, JinjaList items, const JinjaArguments *a, JinjaValue list) {
@@ -364,11 +367,11 @@ static Status run_reverse(JinjaRun *run, JinjaList items, const JinjaArguments *
 }
 
 static Status filter_reverse(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    const char *no_names[1] = {NULL};
     if (a->values[0].kind == VALUE_STRING)
         return jinja_slice(run, a->values[0], (JinjaValue[]){jinja_none, jinja_none, jinja_int(-1)}, result);
     TRY(want_reversible(run, a->values[0]));
-    return generator(run, &(JinjaArguments){a->values, no_names, 1, 0}, result, run_reverse);
+    *result = generator(run, (JinjaPending){.call = run_reverse, .source = a->values[0]});
+    return OK;
 }
 
 /* ---- sorting ---- */
@@ -378,23 +381,20 @@ static Status sort_key(JinjaRun *run, JinjaValue value, bool cased, JinjaValue *
     JinjaText text = {.pool = &run->pool};
     *key = value;
     if (cased || value.kind != VALUE_STRING) return OK;
-    if (!jinja_change_case(&text, value, CASE_LOWER))
-        return jinja_error(run, "the case of one of these letters is not supported");
+    TRY(jinja_write_case(run, &text, value, CASE_LOWER));
     *key = jinja_written(&text);
     return OK;
 }
 
 /* A dict's pairs, sorted by key or by value. */
 static Status filter_dictsort(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    const char *no_names[1] = {NULL};
     bool cased = jinja_true(a->values[1]), reverse = jinja_true(a->values[3]), less;
     bool by_value = jinja_is(a->values[2], "value");
-    JinjaValue pairs, keys = jinja_list(&run->pool, VALUE_LIST), key;
+    JinjaValue keys = jinja_list(&run->pool, VALUE_LIST), key;
     if (a->values[0].kind != VALUE_DICT ||
         (a->values[2].kind != VALUE_MISSING && !by_value && !jinja_is(a->values[2], "key")))
         return jinja_error(run, "dictsort takes a dict, and \"key\" or \"value\"");
-    TRY(jinja_look_up(jinja_dict_methods, "items")
-            ->call(run, &(JinjaArguments){a->values, no_names, 1, 0}, &pairs));
+    JinjaValue pairs = jinja_items(run, a->values[0].dict);
     pairs.kind = VALUE_LIST;
     JinjaValue *items = pairs.list->items, *by;
     for (int64_t i = 0; i < pairs.list->count; i++) {

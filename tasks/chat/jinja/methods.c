@@ -103,10 +103,14 @@ static Status call_count(JinjaRun *run, const JinjaArguments *a, JinjaValue *res
     return OK;
 }
 
+Status jinja_write_case(JinjaRun *run, JinjaText *text, JinjaValue string, JinjaCase to) {
+    if (jinja_change_case(text, string, to)) return OK;
+    return jinja_error(run, "the case of one of these letters is not supported");
+}
+
 static Status call_case(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
     JinjaText text = {.pool = &run->pool};
-    if (!jinja_change_case(&text, a->values[0], (JinjaCase)a->variant))
-        return jinja_error(run, "the case of one of these letters is not supported");
+    TRY(jinja_write_case(run, &text, a->values[0], (JinjaCase)a->variant));
     *result = jinja_written(&text);
     return OK;
 }
@@ -207,15 +211,19 @@ static Status call_get(JinjaRun *run, const JinjaArguments *a, JinjaValue *resul
     return OK;
 }
 
-static Status call_items(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
-    const JinjaDict *dict = a->values[0].dict;
-    *result = jinja_list(&run->pool, VALUE_VIEW);
+JinjaValue jinja_items(JinjaRun *run, const JinjaDict *dict) {
+    JinjaValue items = jinja_list(&run->pool, VALUE_VIEW);
     for (int64_t i = 0; i < dict->count && !run->pool.over; i++) {
         JinjaValue pair = jinja_list(&run->pool, VALUE_TUPLE);
         jinja_add(&run->pool, pair, dict->keys[i]);
         jinja_add(&run->pool, pair, dict->values[i]);
-        jinja_add(&run->pool, *result, pair);
+        jinja_add(&run->pool, items, pair);
     }
+    return items;
+}
+
+static Status call_items(JinjaRun *run, const JinjaArguments *a, JinjaValue *result) {
+    *result = jinja_items(run, a->values[0].dict);
     return OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "tasks/chat/jinja/node.h"
+#include "tasks/chat/jinja/text.h"
 #include "tasks/chat/jinja/value.h"
 
 #include <time.h>
@@ -105,3 +106,7 @@ CHECKED Status jinja_resolve(JinjaRun *run, JinjaList *generator);
 CHECKED Status jinja_iterate(JinjaRun *run, JinjaValue value, JinjaList *items);
 CHECKED Status jinja_length(JinjaRun *run, JinjaValue value, int64_t *length);
 CHECKED Status jinja_text_of(JinjaRun *run, JinjaValue value, JinjaValue *text); // str()
+
+JinjaValue jinja_items(JinjaRun *run, const JinjaDict *dict); // a view of the pairs
+/* jinja_change_case, with an error for letters that it cannot change. */
+CHECKED Status jinja_write_case(JinjaRun *run, JinjaText *text, JinjaValue string, JinjaCase to);

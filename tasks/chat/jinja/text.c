@@ -187,16 +187,10 @@ bool jinja_change_case(JinjaText *text, JinjaValue string, JinjaCase to) {
     bool inside = false; // whether a word's first letter has been seen
     jinja_spend(text->pool, string.length >> 4);
     for (int64_t at = 0, size; at < string.length; at += size) {
-        int32_t code = jinja_decode(string.bytes + at, string.length - at, &size), other;
-        if (code < 0x80)
-            other = code;
-        else if (size == 1 || is_special(code))
-            return false;
-        else
-            other = code;
+        const int32_t code = jinja_decode(string.bytes + at, string.length - at, &size);
+        if (code >= 0x80 && (size == 1 || is_special(code))) return false;
         bool upper = to == CASE_UPPER || (to != CASE_LOWER && !inside);
-        other = upper ? utf8proc_toupper(other) : utf8proc_tolower(other);
-        jinja_write_character(text, other);
+        jinja_write_character(text, upper ? utf8proc_toupper(code) : utf8proc_tolower(code));
         inside = to == CASE_FIRST || utf8proc_toupper(code) != code || utf8proc_tolower(code) != code;
     }
     return true;
