@@ -3,6 +3,7 @@
 #include "base/memory.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static Status open_drawing(Generator *g) {
@@ -215,21 +216,41 @@ static void cut(Generator *g, int64_t length) {
     g->pending = 0;
 }
 
+/* The draft's table may have another number of rows than the model's (tasks/text/draft.c): tokens that only
+ * the model has get no probability. */
+static void widen_draft(const Generator *g) {
+    const int64_t own = g->draft->model->config.vocab, vocab = g->model->config.vocab;
+    if (own >= vocab) return;
+    g->draft->row = memory_resize(g->draft->row, (size_t)vocab * sizeof *g->draft->row);
+    for (int64_t i = own; i < vocab; i++) g->draft->row[i] = -INFINITY;
+}
+
+/* Whether a draft can read the text's tokens from `first` on. */
+static bool draft_reads(const Generator *g, int64_t first) {
+    for (int64_t i = first; i < g->length; i++)
+        if (g->history[i] >= g->draft->model->config.vocab) return false;
+    return true;
+}
+
 /* The draft continues the text with the random numbers of this generator. It proposes tokens only if the
  * cache lacks no more than the last one, because a pass over more rows has other bits. */
 static Status propose(Generator *g, Sampler *sampler) {
     Generator *d = g->draft;
     if (!d || g->length - g->cache.length != 1) return OK;
     const int64_t count = least(PROPOSALS, least(g->window, d->window) - g->length), known = d->cache.length;
-    if (count < 1) return OK;
+    if (count < 1 || !draft_reads(g, known)) return OK;
     memcpy(d->history + known, g->history + known, (size_t)(g->length - known) * sizeof *d->history);
     d->length = g->length;
     d->draws = g->draws;
     d->launched = 0;
-    for (int64_t i = 0; i < count; i++)
-        TRY(generator_next(g->draft_ctx, d, sampler, &g->history[g->length + i]));
-    g->rows += count;
-    g->proposed += count;
+    int64_t proposed = 0;
+    for (int32_t token; proposed < count; proposed++) {
+        TRY(generator_next(g->draft_ctx, d, sampler, &token));
+        if (token >= g->model->config.vocab) break; // drawn on a GPU: only the draft's table has it
+        g->history[g->length + proposed] = token;
+    }
+    g->rows += proposed;
+    g->proposed += proposed;
     return OK;
 }
 
@@ -255,6 +276,7 @@ static Status rehearse_verification(Ctx *ctx, Generator *g, int64_t rows) {
 Status generator_take(Ctx *ctx, Generator *g) {
     const Config *c = &g->model->config;
     TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape2(1, pass_most(g)), &g->tokens));
+    if (g->draft) widen_draft(g);
     const int64_t rows = !g->draft ? 1 : g->window > PROPOSALS ? 1 + PROPOSALS : g->window;
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(rows, config_padded_vocab(c)), &g->logits));
     TRY(take(ctx, ARENA_SAVED, "position", I32, shape1(1), &g->position));

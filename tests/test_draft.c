@@ -43,6 +43,8 @@ typedef struct {
     Inference main, draft;
 } Pair;
 
+static int64_t draft_vocab = VOCAB;
+
 static void open_one(Pair *p, Inference *in, int64_t window, int64_t seed) {
     expect_ok(inference_open(in, &p->session, true));
     in->use = INFERENCE_GENERATE;
@@ -74,7 +76,9 @@ static void open_pair(Pair *p, const Kind *kind, int64_t window, int64_t draft_s
     p->session.packed = kind->packed;
     p->session.fuses = kind->fuses;
     p->session.graphs = true;
+    c->vocab = draft_vocab;
     if (draft_seed) open_one(p, &p->draft, draft_window, draft_seed);
+    c->vocab = VOCAB;
     open_one(p, &p->main, window, SEED);
 }
 
@@ -143,6 +147,20 @@ static void expect_small_windows(const Kind *kind) {
     assert_memory_equal(without, with, sizeof with);
 }
 
+/* A draft whose table has fewer rows, with which it cannot read or propose every token, or more. */
+static void expect_other_paddings(const Kind *kind) {
+    static const int64_t vocabs[] = {20, VOCAB - 2, VOCAB + 100};
+    Texts without, with;
+    write_texts(kind, CONTEXT, 0, 0, without);
+    for (int i = 0; i < 3; i++) {
+        draft_vocab = vocabs[i];
+        const double accepted = write_texts(kind, CONTEXT, SEED, CONTEXT, with);
+        draft_vocab = VOCAB;
+        assert_memory_equal(without, with, sizeof with);
+        if (i > 0 && accepted < 0.5) fail_msg("with %d rows accepted %.3f", (int)vocabs[i], accepted);
+    }
+}
+
 /* ---- interruptions ---- */
 
 /* A text that is interrupted after `first` tokens, amid a run of accepted proposals or at its end: a message
@@ -184,6 +202,7 @@ static void expect_interruptions(const Kind *kind) {
 static void test_cpu(void **state) {
     (void)state;
     for (int k = 0; k < KINDS; k++) expect_same_texts(&kinds[k]);
+    for (int k = 0; k < KINDS; k++) expect_other_paddings(&kinds[k]);
     expect_small_windows(&kinds[0]);
     expect_interruptions(&kinds[0]);
 }
@@ -192,6 +211,7 @@ static void test_cuda(void **state) {
     (void)state;
     if (!devices[BACKEND_CUDA]) skip();
     for (int k = 0; k < KINDS_CUDA; k++) expect_same_texts(&kinds_cuda[k]);
+    expect_other_paddings(&kinds_cuda[0]);
     expect_small_windows(&kinds_cuda[0]);
     expect_interruptions(&kinds_cuda[0]);
 }
