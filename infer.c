@@ -6,6 +6,7 @@
 #include "base/wrap.h"
 #include "model/checkpoint.h"
 #include "run/infer_benchmark.h"
+#include "run/infer_decode.h"
 #include "run/operation_alone.h"
 #include "run/profiling_sweep.h"
 #include "run/signals.h"
@@ -15,6 +16,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { DECODE_AFTER = 32 }; // --seq for --decode
 
 typedef struct {
     InferOptions options;
@@ -28,7 +31,7 @@ typedef struct {
 /* The command that runs if none is given: profile(), below. */
 static const Command benchmark = {
     .reads = "batch-sizes seq-lens image-sizes repeats warmup-runs compare json profile sweep batch seq "
-             "op pass width save"};
+             "op pass width save decode"};
 
 /* Memory for the largest pass, in the forms of `fuses`; then weights. */
 static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
@@ -172,8 +175,8 @@ static Status check_lengths(Run *run) {
     InferOptions *o = &run->options;
     int64_t context = run->session.config.context;
     bool patches = run->session.config.architecture->patches;
-    if (!o->seq) o->seq = patches ? 1 : context; // a picture has length 1
-    int64_t seq = largest(o->seq_lens, o->seq);
+    if (!o->seq) o->seq = patches ? 1 : o->decode ? DECODE_AFTER : context; // a picture has length 1
+    int64_t seq = largest(o->seq_lens, o->seq) + o->decode;
     if (patches && seq > 1)
         return fail(ERROR_USAGE,
                     "a length of %" PRId64 " has no effect on pictures; a --sweep has --image-sizes", seq);
@@ -213,6 +216,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(infer_options_check_outputs(&run->set));
     warn_of_weights(run, command);
     if (*o->save) return save(run);
+    if (o->decode) return infer_decode(&run->session, o, stdout);
     return command == &benchmark ? profile(run) : command->run(&run->session, o, &run->set);
 }
 

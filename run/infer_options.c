@@ -30,6 +30,8 @@ static const Option first[] = {
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "several lengths, such as 128,256"},
+    {COUNT("decode", 1, SIZE_MOST, decode), .default_text = "none",
+     .doc = "time the decoding of N tokens after --seq (32) instead, for each of --batch-sizes"},
     {LIST("image-sizes", 1, 1 << 14, image_sizes), .doc = "pictures' sides for --sweep, such as 112,224"},
     {COUNT("repeats", 1, RUNS_MOST, repeats), .doc = "timed runs"},
     {COUNT("warmup-runs", 0, RUNS_MOST, warmup_runs), .doc = "untimed runs before the timed ones"},
@@ -83,6 +85,10 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     static const char *const without_save[] = {"profile",  "sweep",       "json",    "batch-sizes",
                                                "seq-lens", "image-sizes", "repeats", "warmup-runs",
                                                "batch",    "seq",         "compare"};
+    static const char *const without_decode[] = {"profile",     "sweep", "json",    "seq-lens",    "save",
+                                                 "image-sizes", "op",    "repeats", "warmup-runs", "compare"};
+    for (size_t i = 0; i < sizeof without_decode / sizeof *without_decode; i++)
+        TRY(options_exclude(set, "decode", without_decode[i]));
     for (size_t i = 0; i < sizeof without_op / sizeof *without_op; i++)
         TRY(options_exclude(set, "op", without_op[i]));
     for (size_t i = 0; i < sizeof without_save / sizeof *without_save; i++)

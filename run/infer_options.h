@@ -15,6 +15,7 @@ typedef struct {
     const char *save; // new folder for quantized weights
     int64_t seed;
     int64_t batch, seq;               // seq 0: the context
+    int64_t decode;                   // tokens to decode, instead of forward passes; 0: none
     OptionList batch_sizes, seq_lens; // sweeps, instead of batch and seq
     OptionList image_sizes;           // for --sweep, instead of the model's own
     int64_t repeats, warmup_runs;     // timed runs, and untimed runs before them

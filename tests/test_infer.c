@@ -94,6 +94,30 @@ static void test_sweep(void **state) {
     json_decref(root);
 }
 
+/* --decode: a line per batch size, whose figures agree. */
+static void test_decode(void **state) {
+    static const int sizes[] = {2, 1, 5};
+    double first = 0;
+    const Ran *ran = program_succeeds(
+        *state, "infer " MODEL "--decode=6 --seq=26 --batch-sizes=2,1,5"); // the whole context of 32
+    const char *at = strstr(ran->output, "times the first\n");
+    expect_text(ran->output, "decoding 6 tokens after 26 with ");
+    assert_non_null(at);
+    for (int i = 0; i < 3; i++) {
+        double batch, ms, least, most, rate, times;
+        at = strchr(at, '\n') + 1;
+        assert_int_equal(sscanf(at, "%lf %lf %lf-%lf %lf %lf", &batch, &ms, &least, &most, &rate, &times), 6);
+        assert_true(batch == sizes[i] && 0 < least && least <= ms && ms <= most);
+        if (i == 0) first = rate;
+        assert_true(fabs(rate * ms / (1e3 * batch) - 1) < 0.02 && fabs(times * first / rate - 1) < 0.05);
+    }
+    program_refuses(*state, ERROR_USAGE, "longer than the model's context of 32",
+                    "infer " MODEL "--decode=7 --seq=26");
+    program_refuses(*state, ERROR_USAGE, "--decode and --sweep", "infer " MODEL "--decode=7 --sweep");
+    program_refuses(*state, ERROR_USAGE, "--decode needs a decoder-only model",
+                    "infer --model=bert-nano --device=cpu --decode=7");
+}
+
 /* Naive and fused side by side, with the ratio of their times and the differences of their outputs. */
 static void test_compare(void **state) {
     const Ran *ran =
@@ -409,6 +433,7 @@ static void test_draft_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_decode),
         cmocka_unit_test(test_compare),
         cmocka_unit_test(several_answers),
         cmocka_unit_test(test_run_folder),
