@@ -71,6 +71,19 @@ static inline void store_run_bf16(const float *run, int64_t count, bf16 *y, bool
 #define stream_run(run, count, y)                                                                            \
     TYPED(store_run)(run, count, y, true) // streaming stores, as in simd_narrow()
 
+/* LANES elements as floats. */
+static inline Lanes load_lanes_float(const float *x) {
+    return *(const LanesView *)x;
+}
+static inline Lanes load_lanes_bf16(const bf16 *x) {
+    typedef uint16_t Halves __attribute__((vector_size(sizeof(Lanes) / 2)));
+    typedef uint32_t Words __attribute__((vector_size(sizeof(Lanes))));
+    Halves halves;
+    memcpy(&halves, x, sizeof halves);
+    return (Lanes)(__builtin_convertvector(halves, Words) << 16);
+}
+#define load_lanes(x) TYPED(load_lanes)(x)
+
 /* Dot products, PRODUCTS elements at a time, in any order. A 32-bit word holds two bf16: masked, the upper
  * one is a float; shifted, the lower one is. */
 enum { PRODUCTS_float = LANES, PRODUCTS_bf16 = 2 * LANES };

@@ -118,13 +118,29 @@ static int64_t query_floats(const AttentionProblem *p) {
     return KEY_BLOCK * (1 + LANES) + p->padded * (2 + KEY_BLOCK);
 }
 
+/* A view of a head's rows of one block, in whole tiles: in place, or else copied. A single query reads each
+ * of them once, so widening them to fp32 in memory first would take as long as the products. */
+typedef struct {
+    const stored *data;
+    int64_t stride;
+} StoredRows;
+
+static StoredRows stored_rows(const AttentionProblem *p, const stored *from, int64_t stride, int64_t rows,
+                              stored *packed) {
+    if (p->size == p->padded) return (StoredRows){from, stride};
+    memset(packed, 0, (size_t)(rows * p->padded) * sizeof *packed);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(packed + i * p->padded, from + i * stride, (size_t)p->size * sizeof *packed);
+    return (StoredRows){packed, p->padded};
+}
+
 /* The scores of one query, in the order of score_product. */
-static void query_scores(const AttentionProblem *p, const float *query, Rows k, int64_t keys, float *parts,
-                         float *scores) {
+static void query_scores(const AttentionProblem *p, const float *query, StoredRows k, int64_t keys,
+                         float *parts, float *scores) {
     for (int64_t j = 0; j < keys; j++) {
         Lanes part = {0};
         for (int64_t d = 0; d < p->padded; d += LANES)
-            part += *(const LanesView *)(k.data + j * k.stride + d) * *(const LanesView *)(query + d);
+            part += load_lanes(k.data + j * k.stride + d) * *(const LanesView *)(query + d);
         *(LanesView *)(parts + j * LANES) = part;
     }
     for (int64_t j = 0; j < keys; j++) {
@@ -134,13 +150,34 @@ static void query_scores(const AttentionProblem *p, const float *query, Rows k, 
     }
 }
 
+/* sums += the weighted values of one query, in the order of tile_product. `vectors` is a constant after
+ * inlining. */
+static inline __attribute__((always_inline)) void value_columns(const int vectors, const float *weights,
+                                                                StoredRows v, int64_t keys, float *sums) {
+    Lanes sum[TILE_VECTORS];
+    for (int l = 0; l < vectors; l++) sum[l] = *(const LanesView *)(sums + l * LANES);
+    for (int64_t j = 0; j < keys; j++)
+        for (int l = 0; l < vectors; l++)
+            sum[l] += weights[j] * load_lanes(v.data + j * v.stride + l * LANES);
+    for (int l = 0; l < vectors; l++) *(LanesView *)(sums + l * LANES) = sum[l];
+}
+
+static void query_values(const AttentionProblem *p, const float *weights, StoredRows v, int64_t keys,
+                         float *sums) {
+    int64_t d = 0;
+    for (; d + TILE_WIDTH <= p->padded; d += TILE_WIDTH)
+        value_columns(TILE_VECTORS, weights, (StoredRows){v.data + d, v.stride}, keys, sums + d);
+    for (; d < p->padded; d += LANES)
+        value_columns(1, weights, (StoredRows){v.data + d, v.stride}, keys, sums + d);
+}
+
 /* forward_block for one query, as in decoding, with the same bits, because most queries of a block would be
  * absent. */
 static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, float *scratch) {
     const AttentionForward *a = p->a;
     float *scores = carve(&scratch, KEY_BLOCK), *parts = carve(&scratch, KEY_BLOCK * LANES);
     float *query = carve(&scratch, p->padded), *sums = carve(&scratch, p->padded);
-    float *block = carve(&scratch, KEY_BLOCK * p->padded);
+    stored *block = (stored *)carve(&scratch, KEY_BLOCK * p->padded);
     const stored *q = query_row(p, a->q, b, h, i);
     int64_t start = attention_first_key(a, b, i), end = attention_visible(p, b, i), kv = h / p->group;
     float maximum = -INFINITY, sum = 0;
@@ -150,8 +187,8 @@ static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64
     for (int64_t j = attention_first_block(p, b, i); j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
         float before = maximum, part = 0;
-        query_scores(p, query, rows_of(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, block), keys, parts,
-                     scores);
+        query_scores(p, query, stored_rows(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, block), keys,
+                     parts, scores);
         for (int64_t key = 0; key < start - j && key < keys; key++) scores[key] = -INFINITY;
         for (int64_t key = 0; key < keys; key++) maximum = scores[key] > maximum ? scores[key] : maximum;
         const float shift = maximum == -INFINITY ? 0 : maximum, correction = simd_exp(before - shift);
@@ -161,8 +198,8 @@ static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64
         sum = fmaf(sum, correction, part);
 #pragma omp simd
         for (int64_t d = 0; d < p->padded; d++) sums[d] *= correction;
-        const Rows v = rows_of(p, key_row(p, p->v, b, kv, j), p->v.stride, keys, block);
-        tile_product(1, p->padded, keys, (TileView){scores, 1, 1}, v.data, v.stride, sums, p->padded, true);
+        query_values(p, scores, stored_rows(p, key_row(p, p->v, b, kv, j), p->v.stride, keys, block), keys,
+                     sums);
     }
     write_outputs(p, b, h, i, sums, maximum, sum);
 }
