@@ -69,7 +69,7 @@ __device__ __forceinline__ void wait_for_previous() {
 
 /* Lets the next kernel, if launched early, use resources that blocks leave free. Call it only after
  * wait_for_previous(): then the next kernel may read before its own wait what kernels before this one
- * wrote. */
+ * wrote. A chain of kernels that read nothing so recent may call it earlier (decode/cuda_rows.cuh). */
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

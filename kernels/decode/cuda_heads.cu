@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(THREADS, 2) heads_kernel(const __grid_constant
                 shared.of_block[i / (D + 4)][i % (D + 4)] = i % (D + 4) == D ? -INFINITY : 0.f;
         gpu::cluster_join();
         __syncthreads();
-        wait_for_previous();
         let_next_start();
+        wait_for_previous();
         if (rank >= parts) return;
 
         Piece<T> fresh[3];

@@ -8,7 +8,6 @@ namespace decode {
 namespace {
 
 constexpr int WARP = 32, WARPS = 4;
-constexpr int ROUND = 4; // 16-byte words of a row in flight per lane
 
 /* A warp's rows of weights: `of_warp` rows from `first` on, `stride` rows apart. */
 template <int ROWS, bool GATED>
@@ -20,8 +19,8 @@ struct Share {
           stride(GATED ? out : 1) {}
 };
 
-/* Loads words `start`, start + WARP, ... of a row; beyond its end they are zero. */
-template <class T>
+/* Loads ROUND words of 16 bytes: `start`, start + WARP, ... of a row; beyond its end they are zero. */
+template <class T, int ROUND>
 __device__ inline void load_round(const T *row, int start, int vectors, Words (&words)[ROUND]) {
 #pragma unroll
     for (int i = 0; i < ROUND; i++) {
@@ -31,12 +30,13 @@ __device__ inline void load_round(const T *row, int start, int vectors, Words (&
     }
 }
 
-/* Floor: out * in * sizeof(T) bytes. ROWS rows of weights per warp, two per unit if GATED. */
+/* Floor: out * in * sizeof(T) bytes. ROWS rows of weights per warp, two per unit if GATED; of each row, ROUND
+ * words per lane are in flight. */
 /* Anatomy. Parallel: over outputs, 1, 2 or 4 rows of weights per warp; lanes over the inputs. Launch: outputs
  * / (4 x rows of a warp) blocks of 128. Holds: 44 to 128 registers, no shared memory. Occupancy: registers;
- * 25 to 62% of the warps. Reads: 16 bytes per load, coalesced, 4 of each row in flight before the wait; x
- * from the caches. Syncs: warp shuffles only. Fusion: the next product, by a barrier of the grid. */
-template <class T, int ROWS, bool NORM, bool GATED>
+ * 25 to 62% of the warps. Reads: 16 bytes per load, coalesced, 4 or 8 of each row in flight before the wait;
+ * x from the caches. Syncs: warp shuffles only. Fusion: the next product, by a barrier of the grid. */
+template <class T, int ROWS, int ROUND, bool NORM, bool GATED>
 __global__ void __launch_bounds__(WARP *WARPS) product_kernel(const __grid_constant__ Product<T> p) {
     constexpr int N = VECTOR<T>;
     const Share<ROWS, GATED> share(p.out);
@@ -52,8 +52,10 @@ __global__ void __launch_bounds__(WARP *WARPS) product_kernel(const __grid_const
     const int own = share.first + lane * share.stride; // the row whose bias and skip this lane adds
     const bool adds = lane < ROWS && own <= last;
     float added = adds && p.bias ? to_float(p.bias[own]) : 0.f;
+    const bool inside = !p.id && !p.logits; // neither the first nor the last kernel of the token
+    if (inside) let_next_start();
     wait_for_previous();
-    let_next_start();
+    if (!inside) let_next_start();
     const T *const x = p.x + (p.id ? int64_t(*p.id) * p.in : 0);
     if (!GATED && adds && p.skip)
         added += to_float(p.skip[(p.skip_id ? int64_t(*p.skip_id) * p.out : 0) + own]);
@@ -104,11 +106,20 @@ __global__ void __launch_bounds__(WARP *WARPS) product_kernel(const __grid_const
     }
 }
 
+template <class T, int ROWS, int ROUND, bool GATED>
+Status launch_as(Ctx *ctx, const Product<T> &p) {
+    const unsigned blocks = unsigned(divide_up(p.out, WARPS * (GATED ? 1 : ROWS)));
+    if (p.norm)
+        return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, 4, true, GATED>), blocks, WARP * WARPS, 0, p);
+    return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, ROUND, false, GATED>), blocks, WARP * WARPS, 0, p);
+}
+
+/* A longer row is in fewer rounds if more of it is in flight, for which one row per warp leaves registers. */
 template <class T, int ROWS, bool GATED>
 Status launch(Ctx *ctx, const Product<T> &p) {
-    const unsigned blocks = unsigned(divide_up(p.out, WARPS * (GATED ? 1 : ROWS)));
-    if (p.norm) return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, true, GATED>), blocks, WARP * WARPS, 0, p);
-    return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, false, GATED>), blocks, WARP * WARPS, 0, p);
+    constexpr int WIDER = ROWS == 1 ? 8 : 4;
+    if (p.in > 4 * WARP * VECTOR<T>) return launch_as<T, ROWS, WIDER, GATED>(ctx, p);
+    return launch_as<T, ROWS, 4, GATED>(ctx, p);
 }
 
 /* Selects the rows per warp: more rows read x less often, fewer rows keep more warps busy. */

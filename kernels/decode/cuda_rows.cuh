@@ -9,7 +9,12 @@
  *
  * A warp computes an output from its row of weights, which it prefetches before the previous kernel has
  * finished. RMS norm needs no pass of its own: rstd is a factor of the whole sum, and every warp reads all of
- * r. */
+ * r.
+ *
+ * Each kernel but the token's first and last lets the next start before its own wait, so that several kernels
+ * are on the GPU with their weights. This is safe: before its wait a kernel reads only weights, the position
+ * and the caches' earlier rows. Kernels of earlier tokens wrote those; the first kernel has waited for them
+ * before it lets others start. The last one waits too, because the kernel after it may be any. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
