@@ -16,6 +16,7 @@
         FIELD_OPTIONAL(MEASURE, name "_write", Peaks, caches[cache].write)
 
 const Field peaks_fields[] = {FIELD(MEASURE, "flops", Peaks, flops),
+                              FIELD_OPTIONAL(MEASURE, "flops8", Peaks, flops8),
                               FIELD(MEASURE, "bandwidth", Peaks, bandwidth),
                               FIELD_OPTIONAL(MEASURE, "link", Peaks, link),
                               FIELD_OPTIONAL(MEASURE, "read", Peaks, read),
@@ -57,13 +58,19 @@ static double link_seconds(const Peaks *peaks, double sent) {
     return sent <= 0 ? 0 : peaks->link > 0 ? sent / peaks->link : NAN;
 }
 
+/* Seconds for the FLOPs; NaN if the rate of those in 8 bits is unknown. */
+static double arithmetic_seconds(const Peaks *peaks, Work work) {
+    const double in_8_bits = work.flops8 <= 0 ? 0 : peaks->flops8 > 0 ? work.flops8 / peaks->flops8 : NAN;
+    return (work.flops - work.flops8) / peaks->flops + in_8_bits;
+}
+
 static bool known(const Peaks *peaks, Work work) {
-    return peaks_known(peaks) && !isnan(link_seconds(peaks, work.sent));
+    return peaks_known(peaks) && !isnan(link_seconds(peaks, work.sent) + arithmetic_seconds(peaks, work));
 }
 
 double limit_ns(const Peaks *peaks, Work work, double calls) {
     if (!known(peaks, work)) return 0;
-    double here = fmax(work.flops / peaks->flops, memory_seconds(peaks, work, calls));
+    double here = fmax(arithmetic_seconds(peaks, work), memory_seconds(peaks, work, calls));
     return 1e9 * fmax(here, link_seconds(peaks, work.sent));
 }
 
@@ -72,7 +79,7 @@ double limit_share(const Peaks *peaks, Work work, double calls, double ns) {
 }
 
 bool limit_is_arithmetic(const Peaks *peaks, Work work, double calls) {
-    double seconds = work.flops / peaks->flops;
+    double seconds = arithmetic_seconds(peaks, work);
     return known(peaks, work) && seconds >= memory_seconds(peaks, work, calls) &&
            seconds >= link_seconds(peaks, work.sent);
 }
@@ -110,7 +117,9 @@ LimitsText limits_text(const Peaks *p) {
         say(&t, "unknown%s%s", p->note ? ": " : "", p->note ? p->note : "");
         return t;
     }
-    say(&t, "%.4g TFLOP/s products; memory ", 1e-12 * p->flops);
+    say(&t, "%.4g TFLOP/s products", 1e-12 * p->flops);
+    if (p->flops8 > 0) say(&t, ", %.4g in 8 bits", 1e-12 * p->flops8);
+    say(&t, "; memory ");
     print_roof(&t, p->bandwidth, p->read, p->write);
     for (int i = CACHE_COUNT - 1; i >= 0; i--) {
         const Roof *cache = &p->caches[i];

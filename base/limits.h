@@ -16,6 +16,7 @@ enum { CACHE_L2, CACHE_L3, CACHE_COUNT };
 
 typedef struct {
     double flops;             // FLOP/s of a product in the dtype of the Ctx
+    double flops8;            // FLOP/s of a product of 8-bit numbers; 0: unknown
     double bandwidth;         // bytes/s of memory in the best mix of reading and writing, both counted
     double link;              // bytes/s that leave a rank in a collective: NCCL's "bus bandwidth"
     double read, write;       // bytes/s of memory, reading only and writing only; 0: unknown

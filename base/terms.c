@@ -6,10 +6,12 @@ void work_add(Work *sum, Work work) {
     sum->sent += work.sent;
     sum->written += work.written;
     sum->needed += work.needed;
+    sum->flops8 += work.flops8;
 }
 
 Work work_times(Work w, double factor) {
-    return (Work){w.flops * factor, w.bytes * factor, w.sent * factor, w.written * factor, w.needed * factor};
+    return (Work){w.flops * factor,   w.bytes * factor,  w.sent * factor,
+                  w.written * factor, w.needed * factor, w.flops8 * factor};
 }
 
 const char *form_name(int form) {

@@ -54,6 +54,7 @@ typedef struct {
     double sent;    // bytes that this rank must send to others
     double written; // the part of `bytes` that is written
     double needed;  // the part of `flops` that the model needs: without recomputation and padding
+    double flops8;  // the part of `flops` in products of 8-bit numbers
 } Work;
 
 void work_add(Work *sum, Work work);

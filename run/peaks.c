@@ -3,12 +3,14 @@
 #include "base/bfloat16.h"
 #include "base/cores.h"
 #include "base/directories.h"
+#include "base/float8.h"
 #include "base/json_read.h"
 #include "base/limits_fields.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "comm/rendezvous.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/linear/linear.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -30,19 +32,19 @@ enum { BURST = 3, REST_MS = 30 };
 /* ---- data sheets ---- */
 
 typedef struct {
-    const char *name;        // part of the device's name
-    double bf16, tf32, fp32; // TFLOP/s without sparsity; fp32 without tensor cores
-    double bandwidth;        // TB/s
-    double link;             // GB/s out of the device, over NVLink or PCIe
+    const char *name;             // part of the device's name
+    double fp8, bf16, tf32, fp32; // TFLOP/s without sparsity; fp32 without tensor cores; 0: none
+    double bandwidth;             // TB/s
+    double link;                  // GB/s out of the device, over NVLink or PCIe
 } Sheet;
 
 /* NVIDIA's data sheets; more specific names come first. */
 static const Sheet sheets[] = {
-    {"H200", 989.4, 494.7, 66.9, 4.8, 450},        {"H100 PCIe", 756, 378, 51.2, 2.0, 64},
-    {"H100", 989.4, 494.7, 66.9, 3.35, 450},       {"A100-SXM4-80GB", 312, 156, 19.5, 2.039, 300},
-    {"A100 80GB PCIe", 312, 156, 19.5, 1.935, 32}, {"A100-SXM4-40GB", 312, 156, 19.5, 1.555, 300},
-    {"A100-PCIE-40GB", 312, 156, 19.5, 1.555, 32}, {"L40S", 362, 183, 91.6, 0.864, 32},
-    {"RTX 4090", 165.2, 82.6, 82.6, 1.008, 32},    {"RTX 3090", 71, 35.6, 35.6, 0.936, 32},
+    {"H200", 1978.9, 989.4, 494.7, 66.9, 4.8, 450},    {"H100 PCIe", 1513, 756, 378, 51.2, 2.0, 64},
+    {"H100", 1978.9, 989.4, 494.7, 66.9, 3.35, 450},   {"A100-SXM4-80GB", 0, 312, 156, 19.5, 2.039, 300},
+    {"A100 80GB PCIe", 0, 312, 156, 19.5, 1.935, 32},  {"A100-SXM4-40GB", 0, 312, 156, 19.5, 1.555, 300},
+    {"A100-PCIE-40GB", 0, 312, 156, 19.5, 1.555, 32},  {"L40S", 733, 362, 183, 91.6, 0.864, 32},
+    {"RTX 4090", 660.6, 165.2, 82.6, 82.6, 1.008, 32}, {"RTX 3090", 0, 71, 35.6, 35.6, 0.936, 32},
 };
 
 Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32) {
@@ -50,7 +52,10 @@ Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32) {
         const Sheet *s = &sheets[i];
         if (!strstr(device, s->name)) continue;
         double rate = dtype == BF16 ? s->bf16 : tf32 ? s->tf32 : s->fp32;
-        return (Peaks){.flops = 1e12 * rate, .bandwidth = 1e12 * s->bandwidth, .link = 1e9 * s->link};
+        return (Peaks){.flops = 1e12 * rate,
+                       .flops8 = 1e12 * s->fp8,
+                       .bandwidth = 1e12 * s->bandwidth,
+                       .link = 1e9 * s->link};
     }
     return (Peaks){0};
 }
@@ -66,6 +71,8 @@ static Status fill_random(Device *device, void *memory, size_t bytes, Dtype dtyp
     for (int64_t i = 0; i < PATTERN; i++) {
         if (dtype == BF16)
             ((uint16_t *)values)[i] = bfloat16_from_float(normal[i]);
+        else if (dtype == E4M3)
+            ((uint8_t *)values)[i] = e4m3_saturated(normal[i]);
         else if (dtype == F64)
             ((double *)values)[i] = (double)normal[i];
         else
@@ -222,29 +229,50 @@ static Status measure_copies(Ctx *ctx, char *memory, size_t bytes, Peaks *peaks)
     return OK;
 }
 
-static Status measure_product(Ctx *ctx, char *at, int64_t n, Peaks *peaks) {
-    const size_t matrix = (size_t)(n * n) * dtype_size(ctx->dtype);
+/* The FLOP/s of a product of two n x n matrices of this dtype. E4M3: the result is in bf16, and `scale` is a
+ * 1 in device memory. */
+static Status measure_product(Ctx *ctx, char *at, int64_t n, Dtype dtype, const float *scale, double *flops) {
+    const size_t matrix = (size_t)(n * n) * dtype_size(dtype);
     const Load load = {.ctx = ctx,
                        .product = {.a = at,
                                    .b = at + matrix,
                                    .c = at + 2 * matrix,
-                                   .a_dtype = ctx->dtype,
-                                   .b_dtype = ctx->dtype,
-                                   .c_dtype = ctx->dtype,
+                                   .a_dtype = dtype,
+                                   .b_dtype = dtype,
+                                   .c_dtype = dtype == E4M3 ? BF16 : dtype,
                                    .m = n,
                                    .n = n,
                                    .k = n,
                                    .lda = n,
                                    .ldb = n,
                                    .ldc = n,
-                                   .alpha = 1}};
+                                   .transpose_b = dtype == E4M3,
+                                   .alpha = 1,
+                                   .a_scale = scale,
+                                   .b_scale = scale,
+                                   .fast = dtype == E4M3}};
     double seconds;
     const Form form = ctx->form;
     ctx->form = FORM_FUSED; // so that the fastest library is used
     Status status = time_runs(ctx->device, run_product, &load, 0, &seconds);
     ctx->form = form;
-    peaks->flops = !status && seconds > 0 ? 2.0 * (double)n * (double)n * (double)n / seconds : 0;
+    *flops = !status && seconds > 0 ? 2.0 * (double)n * (double)n * (double)n / seconds : 0;
     return status;
+}
+
+/* Whether products of 8-bit numbers run. */
+static bool needs_8_bits(const Ctx *ctx) {
+    return ctx->fuses & FUSE_FP8 && linear_multiplies_fp8(ctx);
+}
+
+/* In memory for three n x n matrices in bf16: two in 8 bits, the result in bf16, and the scale. */
+static Status measure_8_bits(Ctx *ctx, char *at, int64_t n, Peaks *peaks) {
+    const size_t matrix = (size_t)(n * n);
+    char *const scale = at + 5 * matrix;
+    const float one = 1;
+    TRY(fill_random(ctx->device, at, 2 * matrix, E4M3));
+    TRY(ctx->device->upload(ctx->device, scale, &one, sizeof one));
+    return measure_product(ctx, at, n, E4M3, (const float *)(const void *)scale, &peaks->flops8);
 }
 
 typedef struct {
@@ -261,7 +289,8 @@ static Status measure_in(Ctx *ctx, int64_t n, size_t copied, size_t bytes, Peaks
     CLOSED_BY(memory_give_back) Memory memory = {.device = ctx->device};
     TRY(ctx->device->allocate(ctx->device, bytes, &memory.bytes));
     TRY(fill_random(ctx->device, memory.bytes, bytes, ctx->dtype));
-    TRY(measure_product(ctx, memory.bytes, n, peaks));
+    TRY(measure_product(ctx, memory.bytes, n, ctx->dtype, NULL, &peaks->flops));
+    if (needs_8_bits(ctx) && peaks->flops > 0) TRY(measure_8_bits(ctx, memory.bytes, n, peaks));
     return copied && peaks->flops > 0 ? measure_copies(ctx, memory.bytes, copied, peaks) : OK;
 }
 
@@ -360,7 +389,7 @@ bool peaks_remember(const Ctx *ctx, Peaks *peaks) {
     char key[KEY_BYTES];
     json_auto_t *cache = cache_load();
     find(ctx, cache, key, peaks);
-    return peaks_known(peaks);
+    return peaks_known(peaks) && (peaks->flops8 > 0 || !needs_8_bits(ctx));
 }
 
 Status peaks_measure(Ctx *ctx, Peaks *peaks) {

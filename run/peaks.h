@@ -19,7 +19,8 @@ Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32);
  * not an error. */
 CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 
-/* The best rates seen earlier; false, and unknown peaks, if there are none. Nothing is measured. */
+/* The best rates seen earlier, unknown if there are none; false if a rate that this Ctx needs is missing. Nothing
+ * is measured. */
 bool peaks_remember(const Ctx *ctx, Peaks *peaks);
 
 /* Collective, after comm_open: sets the link's limit. With `measuring` it runs collectives of 256 MiB on GPUs

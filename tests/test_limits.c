@@ -1,5 +1,6 @@
 /* The machine's limits, and the work that a model needs. */
 #include "base/limits.h"
+#include "kernels/linear/linear.h"
 #include "run/peaks.h"
 #include "tests/support/program.h"
 
@@ -42,6 +43,18 @@ static void reads_and_writes_have_rates_of_their_own(void **state) {
     memset(plain.caches, 0, sizeof plain.caches);
     plain.read = plain.write = 0;
     near(limit_ns(&plain, written, 1), 100); // only the mixed rate is known
+}
+
+/* 3 ns in the dtype of the run, 2 ns in 8 bits. */
+static void products_in_8_bits_have_a_rate_of_their_own(void **state) {
+    (void)state;
+    Peaks peaks = {.flops = 1e9, .flops8 = 2e9, .bandwidth = 1e9};
+    const Work work = {.flops = 7, .bytes = 1, .flops8 = 4};
+    near(limit_ns(&peaks, work, 1), 3 + 2);
+    near(limit_ns(&peaks, work_times(work, 2), 2), 10);
+    assert_string_equal(limit_name(&peaks, work, 1), "arithmetic");
+    peaks.flops8 = 0;
+    assert_true(limit_ns(&peaks, work, 1) == 0); // unknown
 }
 
 static void nothing_is_said_without_limits(void **state) {
@@ -102,6 +115,23 @@ static void all_threads_are_measured(void **state) {
     device->close(device);
 }
 
+/* A GPU that multiplies 8-bit numbers does it faster, and the rate is measured only where it is needed. */
+static void products_in_8_bits_are_measured(void **state) {
+    (void)state;
+    Device *device;
+    Peaks peaks;
+    Status status = device_open("cuda", 0, &device);
+    if (status) {
+        status_free(status);
+        skip();
+    }
+    Ctx ctx = {.device = device, .dtype = BF16, .fuses = FUSE_FP8};
+    const bool multiplies = linear_multiplies_fp8(&ctx);
+    expect_ok(peaks_measure(&ctx, &peaks));
+    if (peaks_known(&peaks)) assert_true(multiplies ? peaks.flops8 > 1.2 * peaks.flops : peaks.flops8 == 0);
+    device->close(device);
+}
+
 /* Recomputation counts as performed, not as needed. */
 static void recomputed_work_is_not_needed(void **state) {
     double needed[3], done[3];
@@ -131,9 +161,11 @@ static void recomputed_work_is_not_needed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_is_held_against_the_levels_that_it_reaches),
                                        cmocka_unit_test(reads_and_writes_have_rates_of_their_own),
+                                       cmocka_unit_test(products_in_8_bits_have_a_rate_of_their_own),
                                        cmocka_unit_test(nothing_is_said_without_limits),
                                        cmocka_unit_test(streams_pass_over_the_memory),
                                        cmocka_unit_test(all_threads_are_measured),
+                                       cmocka_unit_test(products_in_8_bits_are_measured),
                                        cmocka_unit_test(recomputed_work_is_not_needed)};
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -335,7 +335,9 @@ static Status run_forward(Ctx *ctx, const LinearForward *l) {
                  .dtype = l->x.dtype,
                  .contract = l,
                  .inputs = {l->x, l->weight, l->bias, l->skip},
-                 .work = {.flops = rows * out * (2 * in + added) + activated, .bytes = bytes},
+                 .work = {.flops = rows * out * (2 * in + added) + activated,
+                          .bytes = bytes,
+                          .flops8 = tensor_empty(l->x8.y) ? 0 : 2 * rows * in * out},
                  .outputs = {{l->deferred ? "pre" : "y", l->y}, {"pre", l->pre}}};
     return op_run(ctx, &call);
 }
@@ -415,12 +417,16 @@ static Status run_backward(Ctx *ctx, const LinearBackward *l) {
         flops += activation_flops(l->input->activation, PASS_BACKWARD) * rows * in;
         bytes += tensor_bytes(l->input->pre);
     }
-    Call call = {.operation = OP_LINEAR,
-                 .pass = PASS_BACKWARD,
-                 .dtype = f->x.dtype,
-                 .contract = l,
-                 .inputs = {l->dy, f->x, f->weight, f->bias, f->skip},
-                 .work = {.flops = flops, .bytes = (double)bytes}};
+    Call call = {
+        .operation = OP_LINEAR,
+        .pass = PASS_BACKWARD,
+        .dtype = f->x.dtype,
+        .contract = l,
+        .inputs = {l->dy, f->x, f->weight, f->bias, f->skip},
+        .work = {.flops = flops,
+                 .bytes = (double)bytes,
+                 .flops8 = 2 * rows * in * out *
+                           ((dx && !tensor_empty(l->dy8.y)) + (dweight && !tensor_empty(l->dy8.t)))}};
     int outputs = 0;
     if (dx) call.outputs[outputs++] = (Output){l->input ? "dpre" : "dx", l->dx};
     call.outputs[outputs++] = (Output){"dweight", l->dweight};
