@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { PIECE = 256 };
+enum { PIECE = 256, PLACES_TOGETHER = 8 };
 
 /* Tokens of the largest pass. */
 static int64_t most_tokens(const BatchGenerator *g) {
@@ -17,12 +17,15 @@ void batch_generator_open(Transformer *model, int64_t rows, int64_t window, Batc
     g->places = memory_array((size_t)rows, sizeof *g->places);
     g->ids = memory_array((size_t)most_tokens(g), sizeof *g->ids);
     g->values = memory_array((size_t)(rows * config_padded_vocab(&model->config)), sizeof *g->values);
+    g->numbers = memory_array((size_t)rows, sizeof *g->numbers);
 }
 
 void batch_generator_close(BatchGenerator *g) {
     memory_free(g->places);
     memory_free(g->ids);
     memory_free(g->values);
+    memory_free(g->numbers);
+    if (g->sampled) g->device->release_pinned(g->device, g->sampled);
     *g = (BatchGenerator){0};
 }
 
@@ -60,15 +63,61 @@ static Status pass_piece(Ctx *ctx, BatchGenerator *g, int64_t first, int64_t pas
     return pass(ctx, g, 1, count, false);
 }
 
+/* ---- sampling on the device ---- */
+
+/* The rule by which all rows are sampled on the device; false if they are sampled on the host. */
+static bool draws_on_device(const Ctx *ctx, const BatchGenerator *g, SampleRule *rule) {
+    if (!sample_cuda || ctx->device->backend != BACKEND_CUDA || !replay_allowed(ctx)) return false;
+    *rule = sampler_rule(g->places[0].sampler);
+    for (int64_t r = 0; r < g->count; r++) {
+        const SampleRule own = sampler_rule(g->places[r].sampler);
+        if (sampler_penalizes(g->places[r].sampler) || !sample_rules_equal(&own, rule)) return false;
+    }
+    return true;
+}
+
+static Status draw_on_device(Ctx *ctx, const BatchGenerator *g, int64_t rows) {
+    const ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
+    for (int64_t r = 0; r < rows; r++) {
+        const Sample sample = {.rule = g->rule,
+                               .logits = tensor_elements(g->logits, r * tensor_width(g->logits),
+                                                         shape2(1, tensor_width(g->logits))),
+                               .vocab = g->model->config.vocab,
+                               .uniforms = g->uniforms,
+                               .position = tensor_elements(g->positions, r, shape1(1)),
+                               .token = tensor_elements(g->tokens, r, shape1(1)),
+                               .sampled = g->sampled};
+        TRY(sample_cuda(ctx, &sample));
+        arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
+    }
+    return OK;
+}
+
+static Status upload_draws(Ctx *ctx, BatchGenerator *g, int64_t rows) {
+    for (int64_t r = 0; r < rows; r++) {
+        const BatchRow *row = &g->places[r];
+        g->ids[r] = (int32_t)r;
+        g->numbers[r] = r < g->count ? sampler_uniform(row->sampler, row->text.count - row->prompt) : 0;
+    }
+    TRY(upload(ctx, g, rows, g->positions));
+    return ctx->device->upload(ctx->device, g->uniforms.data, g->numbers, (size_t)rows * sizeof *g->numbers);
+}
+
+/* ---- passes ---- */
+
 static Status step_work(Ctx *ctx, void *program) {
     BatchGenerator *g = program;
-    return pass(ctx, g, tensor_count(g->cache.lengths), 1, true);
+    const int64_t rows = tensor_count(g->cache.lengths);
+    TRY(pass(ctx, g, rows, 1, true));
+    return g->draws ? draw_on_device(ctx, g, rows) : OK;
 }
 
 /* Reads one token, which is in g->ids, of each of `count` places; `past`: the most tokens that one has in the
  * cache. A captured step reads the lengths on the device; on the host its past is that of the longest. */
 static Status pass_step(Ctx *ctx, BatchGenerator *g, int64_t count, int64_t past) {
-    const double terms[REPLAY_TERMS] = {(double)count};
+    const SampleRule *r = &g->rule;
+    const double terms[REPLAY_TERMS] = {(double)count,    g->draws, r->greedy, (double)r->sharpness,
+                                        (double)r->top_k, r->top_p, r->least};
     g->cache.first = 0;
     g->cache.length = replay_allowed(ctx) ? g->window - 1 : past;
     g->cache.lengths = first_rows(g->lengths, count);
@@ -78,6 +127,7 @@ static Status pass_step(Ctx *ctx, BatchGenerator *g, int64_t count, int64_t past
 
 static Status rehearse(Ctx *ctx, BatchGenerator *g) {
     TRY(pass_piece(ctx, g, 0, g->window - g->piece, g->piece));
+    g->draws = sample_cuda && ctx->device->backend == BACKEND_CUDA;
     return pass_step(ctx, g, g->rows, g->window - 1);
 }
 
@@ -87,8 +137,15 @@ Status batch_generator_take(Ctx *ctx, BatchGenerator *g) {
     TRY(take(ctx, ARENA_SAVED, "cached lengths", I32, shape1(g->rows), &g->lengths));
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(g->rows, config_padded_vocab(c)),
              &g->logits));
+    TRY(take(ctx, ARENA_SAVED, "positions", I32, shape1(g->rows), &g->positions));
+    TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(g->rows), &g->uniforms));
     TRY(transformer_take_cache(ctx, g->model, g->rows, g->window, 0, &g->cache));
-    return ctx->measuring ? rehearse(ctx, g) : OK;
+    if (ctx->measuring) return rehearse(ctx, g);
+    void *sampled;
+    TRY(ctx->device->pinned(ctx->device, (size_t)g->rows * sizeof *g->sampled, &sampled));
+    g->device = ctx->device;
+    g->sampled = sampled;
+    return OK;
 }
 
 /* ---- places ---- */
@@ -146,29 +203,41 @@ static Status fill_places(Ctx *ctx, BatchGenerator *g) {
     return OK;
 }
 
-/* Samples a row's next token from its logits, if its prompt has been read and its text continues. */
-static Status draw(const BatchGenerator *g, BatchRow *row, float *logits) {
-    int32_t token;
-    if (is_done(g, row) || row->read < row->text.count) return OK;
+static Status draw_on_host(Ctx *ctx, const BatchGenerator *g, int64_t r, int32_t *token) {
+    const BatchRow *row = &g->places[r];
+    const int64_t width = tensor_width(g->logits);
+    float *logits = g->values + r * width;
+    if (g->draws)
+        TRY(values_read(ctx, g->logits, r * width, width, logits)); // to say what is wrong with them
     if (sampler_penalizes(row->sampler))
         sampler_penalize(row->sampler, row->text.ids, row->text.count, logits);
-    TRY(sampler_next(row->sampler, logits, row->text.count - row->prompt, &token));
+    return sampler_next(row->sampler, logits, row->text.count - row->prompt, token);
+}
+
+/* Adds a row's next token, if its prompt has been read and its text continues. */
+static Status draw(Ctx *ctx, const BatchGenerator *g, int64_t r) {
+    BatchRow *row = &g->places[r];
+    if (is_done(g, row) || row->read < row->text.count) return OK;
+    int32_t token = g->draws ? g->sampled[r] : -1;
+    if (token < 0) TRY(draw_on_host(ctx, g, r, &token));
     row->ended = g->texts->ends(g->texts->context, row, token);
     if (!row->ended) token_list_add(&row->text, token);
     return OK;
 }
 
 static Status draw_all(Ctx *ctx, BatchGenerator *g) {
-    int64_t width = tensor_width(g->logits);
-    TRY(values_read(ctx, g->logits, 0, g->count * width, g->values));
+    if (g->draws)
+        TRY(ctx->device->synchronize(ctx->device));
+    else
+        TRY(values_read(ctx, g->logits, 0, g->count * tensor_width(g->logits), g->values));
     for (int64_t r = 0; r < g->count; r++) {
         g->places[r].read++;
-        TRY(draw(g, &g->places[r], g->values + r * width));
+        TRY(draw(ctx, g, r));
     }
     return OK;
 }
 
-/* ---- passes ---- */
+/* ---- a step ---- */
 
 /* The last token of a prompt is left to the step, which computes its logits. */
 static Status read_pieces(Ctx *ctx, BatchGenerator *g) {
@@ -186,15 +255,26 @@ static Status read_pieces(Ctx *ctx, BatchGenerator *g) {
     return OK;
 }
 
+/* The rows of a step. Each number of rows has a graph and tuned products of its own, so that a step that can
+ * be captured takes some free places along, which read a token of no text. */
+static int64_t rows_of_step(const Ctx *ctx, const BatchGenerator *g) {
+    const int64_t rows = (g->count + PLACES_TOGETHER - 1) / PLACES_TOGETHER * PLACES_TOGETHER;
+    return replay_allowed(ctx) && g->count > 1 ? (rows < g->rows ? rows : g->rows) : g->count;
+}
+
 static Status step(Ctx *ctx, BatchGenerator *g) {
+    const int64_t rows = rows_of_step(ctx, g);
     int64_t most = 0;
-    for (int64_t r = 0; r < g->count; r++) {
+    g->draws = draws_on_device(ctx, g, &g->rule);
+    if (g->draws) TRY(upload_draws(ctx, g, rows));
+    for (int64_t r = 0; r < rows; r++) {
         g->ids[r] = (int32_t)g->places[r].read;
         most = g->places[r].read > most ? g->places[r].read : most;
     }
-    TRY(upload(ctx, g, g->count, g->lengths));
-    for (int64_t r = 0; r < g->count; r++) g->ids[r] = g->places[r].text.ids[g->places[r].read];
-    TRY(pass_step(ctx, g, g->count, most));
+    TRY(upload(ctx, g, rows, g->lengths));
+    for (int64_t r = 0; r < rows; r++)
+        g->ids[r] = is_free(&g->places[r]) ? 0 : g->places[r].text.ids[g->places[r].read];
+    TRY(pass_step(ctx, g, rows, most));
     return draw_all(ctx, g);
 }
 

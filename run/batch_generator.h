@@ -43,6 +43,15 @@ typedef struct {
     Replay step;
     int32_t *ids;  // host memory for as many tokens
     float *values; // (rows, padded vocab) host memory
+
+    /* For sampling on the device, as part of a step that can be captured. */
+    bool draws; // in this step
+    SampleRule rule;
+    Device *device;
+    Tensor positions; // (rows) i32: each place's number, before a step
+    Tensor uniforms;  // (rows) fp64: the random number of each place
+    double *numbers;  // (rows) host memory: the same
+    int32_t *sampled; // (rows) pinned host memory
 } BatchGenerator;
 
 void batch_generator_open(Transformer *model, int64_t rows, int64_t window, BatchGenerator *generator);
