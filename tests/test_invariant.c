@@ -136,6 +136,9 @@ static bool keep_logits(void *context, const BatchRow *row, int32_t token) {
     const int64_t place = row - g->places, index = row->text.count - row->prompt;
     assert_in_range(place, 0, g->count - 1);
     assert_in_range(index, 0, DRAWN - 1);
+    if (g->draws) // sampled on the device, so that the host has no logits
+        expect_ok(
+            values_read(&s->ctx, g->logits, place * padded(s), padded(s), g->values + place * padded(s)));
     memcpy(s->drawn + (row->number * DRAWN + index) * padded(s), g->values + place * padded(s),
            (size_t)padded(s) * sizeof *s->drawn);
     return token % 16 == 3; // texts end at different lengths

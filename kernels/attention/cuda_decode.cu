@@ -2,17 +2,17 @@
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/cuda/seen.cuh"
 
-/* A block takes one query of one head. LANES threads share a key, 8 columns each. The block's groups of LANES
- * run through the keys in parallel, each with UNROLL keys in flight and its own online softmax; then their
- * results are merged in a fixed order. Many keys are split among blocks, and the last block to finish merges
- * all results, also in a fixed order (Dao, Haziza, Massa, Sizov 2023, "Flash-Decoding"). New rows of k and v
- * are read from the projection's output and appended to the cache; no block of this launch reads them from
- * the cache. */
+/* A block takes one query of one head, or of HEADS heads that share keys and values. LANES threads share a
+ * key, 8 columns each. The block's groups of LANES run through the keys in parallel, each with some keys in
+ * flight and its own online softmax; then their results are merged in a fixed order. Many keys are split
+ * among blocks, and the last block to finish merges all results, also in a fixed order (Dao, Haziza, Massa,
+ * Sizov 2023, "Flash-Decoding"). New rows of k and v are read from the projection's output and appended to
+ * the cache; no block of this launch reads them from the cache. */
 
 namespace attention {
 namespace {
 
-constexpr int THREADS = 256, WARPS = THREADS / 32, UNROLL = 4, COLUMNS = 8;
+constexpr int THREADS = 256, WARPS = THREADS / 32, COLUMNS = 8;
 constexpr int SPLITS = 16, SPLIT_KEYS = 128; // most parts of the keys; fewest keys per part
 
 /* Rows of the Problem's k and v that are not yet in the cache; count = 0 without a cache. */
@@ -101,20 +101,21 @@ __device__ inline void write_together(const Problem &p, const Splits &splits, co
 }
 
 /* Floor: 2 * keys * kv_heads * D * sizeof(T) bytes. */
-/* Anatomy. Parallel: over queries of a head, split into up to 16 parts of the keys; 8 to 32 threads share a
- * key. Launch: queries x heads x batch, by parts, blocks of 256. Holds: 108 to 113 registers, 2128 bytes to 8
- * KiB shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes per load, coalesced within a head's
- * row, 4 keys of k and v in flight. Syncs: shuffles and one barrier; two more and a ticket where keys are
- * split. Fusion: the projections around it: kernels/decode does. */
-template <class T, int LANES>
-__global__ void __launch_bounds__(THREADS)
+/* Anatomy. Parallel: over queries of one head, split into up to 16 parts of the keys, or of up to 4 heads; lanes
+ * over columns. Launch: queries x heads x batch, by parts, or divided by heads; blocks of 256. Holds: 101 to
+ * 128 registers, 2128 bytes to 33 KiB shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes per
+ * load, coalesced within a head's row, 2 or 4 keys of k and v in flight. Syncs: shuffles and one barrier; two
+ * more and a ticket where keys are split. Fusion: the projections around it: kernels/decode does. */
+template <class T, int LANES, int HEADS>
+__global__ void __launch_bounds__(THREADS, 2)
     decode_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
                   const __grid_constant__ Splits splits) {
-    constexpr int GROUPS = THREADS / LANES;
-    __shared__ float maxima[WARPS], sums[WARPS];
-    __shared__ alignas(16) float ys[WARPS][LANES * COLUMNS];
+    constexpr int GROUPS = THREADS / LANES, UNROLL = HEADS == 1 ? 4 : 2;
+    __shared__ float maxima[HEADS][WARPS], sums[HEADS][WARPS];
+    __shared__ alignas(16) float ys[HEADS][WARPS][LANES * COLUMNS];
 
-    const HeadTile mine = block_tile(p.queries, p.heads);
+    HeadTile mine = block_tile(p.queries, p.heads / HEADS);
+    mine.head *= HEADS; // the first
     const int lane = int(threadIdx.x) % LANES, group = int(threadIdx.x) / LANES;
     const int column = lane * COLUMNS, count = p.width - column, kv_head = mine.head / p.group;
     wait_for_previous();
@@ -134,16 +135,20 @@ __global__ void __launch_bounds__(THREADS)
     const T *const new_k = head_rows<T>(p, fresh.k, mine.b, kv_head) + column;
     const T *const new_v = head_rows<T>(p, fresh.v, mine.b, kv_head) + column;
 
-    float q[COLUMNS];
-    load_columns<COLUMNS>(head_rows<T>(p, p.q, mine.b, mine.head) + mine.tile * p.q.row + column, count,
-                          p.q.vector, q);
+    float q[HEADS][COLUMNS];
+    Seen<COLUMNS> group_seen[HEADS];
 #pragma unroll
-    for (int i = 0; i < COLUMNS; i++) q[i] *= p.scale * LOG2_E;
+    for (int h = 0; h < HEADS; h++) {
+        load_columns<COLUMNS>(head_rows<T>(p, p.q, mine.b, mine.head + h) + mine.tile * p.q.row + column,
+                              count, p.q.vector, q[h]);
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) q[h][i] *= p.scale * LOG2_E;
+        group_seen[h] = {-INFINITY, 0.0f, {}};
+    }
 
-    Seen<COLUMNS> group_seen = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
     for (int first = begin + group; first - group < end; first += GROUPS * UNROLL) {
-        float k_rows[UNROLL][COLUMNS], v_rows[UNROLL][COLUMNS], s[UNROLL];
+        float k_rows[UNROLL][COLUMNS], v_rows[UNROLL][COLUMNS];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             const int64_t key = first + u * GROUPS, row = key - past;
@@ -153,39 +158,62 @@ __global__ void __launch_bounds__(THREADS)
             load_columns<COLUMNS>(from_v, key < end ? count : 0, p.v.vector, v_rows[u]);
         }
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            s[u] = 0.0f;
+        for (int h = 0; h < HEADS; h++) {
+            float s[UNROLL];
 #pragma unroll
-            for (int i = 0; i < COLUMNS; i++) s[u] = fmaf(q[i], k_rows[u][i], s[u]);
+            for (int u = 0; u < UNROLL; u++) {
+                s[u] = 0.0f;
 #pragma unroll
-            for (int distance = LANES / 2; distance > 0; distance /= 2)
-                s[u] += __shfl_xor_sync(0xffffffffu, s[u], distance);
-            if (first + u * GROUPS >= end) s[u] = -INFINITY;
+                for (int i = 0; i < COLUMNS; i++) s[u] = fmaf(q[h][i], k_rows[u][i], s[u]);
+#pragma unroll
+                for (int distance = LANES / 2; distance > 0; distance /= 2)
+                    s[u] += __shfl_xor_sync(0xffffffffu, s[u], distance);
+                if (first + u * GROUPS >= end) s[u] = -INFINITY;
+            }
+            add_keys(group_seen[h], s, [&](int u, float(&v)[COLUMNS]) {
+#pragma unroll
+                for (int i = 0; i < COLUMNS; i++) v[i] = v_rows[u][i];
+            });
         }
-        add_keys(group_seen, s, [&](int u, float(&v)[COLUMNS]) {
-#pragma unroll
-            for (int i = 0; i < COLUMNS; i++) v[i] = v_rows[u][i];
-        });
     }
     if (part == 0 && mine.tile == 0 && mine.head % p.group == 0) append<T>(p, fresh, mine, past);
 
-    merge_warp<LANES>(group_seen);
-    const int warp = int(threadIdx.x) / 32;
-    if (threadIdx.x % 32 == 0) maxima[warp] = group_seen.maximum, sums[warp] = group_seen.sum;
-    if (int(threadIdx.x) % 32 < LANES) store_floats<COLUMNS>(&ys[warp][column], group_seen.y);
+    const int warp = int(threadIdx.x) / 32, own = min(int(threadIdx.x), p.width - 1);
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        merge_warp<LANES>(group_seen[h]);
+        if (threadIdx.x % 32 == 0) maxima[h][warp] = group_seen[h].maximum, sums[h][warp] = group_seen[h].sum;
+        if (int(threadIdx.x) % 32 < LANES) store_floats<COLUMNS>(&ys[h][warp][column], group_seen[h].y);
+    }
     __syncthreads();
-    const int own = min(int(threadIdx.x), p.width - 1);
-    const Seen<1> all = merge_all(FromShared(), maxima, sums, &ys[0][own], WARPS, 1, LANES * COLUMNS);
-    if (parts > 1)
-        write_together<T>(p, splits, mine, all, parts);
-    else if (int(threadIdx.x) < p.width)
-        write<T>(p, mine, all);
+    for (int h = 0; h < HEADS; h++, mine.head++) {
+        const Seen<1> all =
+            merge_all(FromShared(), maxima[h], sums[h], &ys[h][0][own], WARPS, 1, LANES * COLUMNS);
+        if (HEADS == 1 && parts > 1)
+            write_together<T>(p, splits, mine, all, parts);
+        else if (int(threadIdx.x) < p.width)
+            write<T>(p, mine, all);
+    }
 }
 
-template <class T, int LANES>
+template <class T, int LANES, int HEADS>
 Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
-    const dim3 blocks(unsigned(int64_t(p.queries) * p.heads * p.batch), unsigned(splits.most));
-    return LAUNCH_EARLY(ctx, (decode_kernel<T, LANES>), blocks, THREADS, 0, p, fresh, splits);
+    const dim3 blocks(unsigned(int64_t(p.queries) * (p.heads / HEADS) * p.batch), unsigned(splits.most));
+    return LAUNCH_EARLY(ctx, (decode_kernel<T, LANES, HEADS>), blocks, THREADS, 0, p, fresh, splits);
+}
+
+/* Heads that share keys are taken together where blocks enough remain; not with FUSE_INVARIANT, because their
+ * sums differ. */
+template <class T, int LANES>
+Status launch_heads(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
+    constexpr int BLOCKS_EACH = 3; // fewest blocks per multiprocessor
+    const int64_t rows = int64_t(p.queries) * p.heads * p.batch;
+    const int64_t least = int64_t(cuda_device(ctx)->multiprocessors) * BLOCKS_EACH;
+    const bool together = splits.most == 1 && !(ctx->fuses & FUSE_INVARIANT);
+    if (together && p.group % 4 == 0 && rows / 4 >= least) return launch<T, LANES, 4>(ctx, p, fresh, splits);
+    if (together && p.group % 3 == 0 && rows / 3 >= least) return launch<T, LANES, 3>(ctx, p, fresh, splits);
+    if (together && p.group % 2 == 0 && rows / 2 >= least) return launch<T, LANES, 2>(ctx, p, fresh, splits);
+    return launch<T, LANES, 1>(ctx, p, fresh, splits);
 }
 
 /* Splits the keys into as many parts as the longest row allows and the device can run at once; with
@@ -206,9 +234,9 @@ Status take_splits(Ctx *ctx, const Problem &p, int64_t longest, Splits *splits) 
 
 template <class T>
 Status launch_width(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
-    if (p.width <= 64) return launch<T, 8>(ctx, p, fresh, splits);
-    if (p.width <= 128) return launch<T, 16>(ctx, p, fresh, splits);
-    return launch<T, 32>(ctx, p, fresh, splits);
+    if (p.width <= 64) return launch_heads<T, 8>(ctx, p, fresh, splits);
+    if (p.width <= 128) return launch_heads<T, 16>(ctx, p, fresh, splits);
+    return launch_heads<T, 32>(ctx, p, fresh, splits);
 }
 
 } // namespace
