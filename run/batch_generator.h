@@ -1,7 +1,7 @@
 /* batch_generator: generates texts for several prompts at once. Each text has a place in the batch, with its
  * own length, and a prompt takes the place of a text that has ended. Prompts are read in pieces between the
- * steps, each of which reads one token per place. There is no padding, and each text is the one that is
- * generated alone. */
+ * steps, each of which reads one token per place. Texts are not padded, and each is the one that is generated
+ * alone. */
 #pragma once
 
 #include "data/token.h"
