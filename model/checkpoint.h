@@ -33,8 +33,8 @@ typedef struct {
 } TrainingState;
 
 /* Writes or replaces `folder`, with `packed` weights as their codes and scales (checkpoint_internal.h), the
- * others in their dtype. Collective: the ranks on rank 0's host write the tensors together, rank 0
- * the other files. If one fails all fail, and the folder is unchanged. The gradients are overwritten. The
+ * others in their dtype. Collective: the ranks on rank 0's host write the tensors together, rank 0 the other
+ * files. If one fails all fail, and the folder is unchanged. The gradients are overwritten. The
  * tokenizer may be NULL; the state is NULL if training will not be resumed. */
 CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config,
                                const Parameters *parameters, const Tokenizer *tokenizer,
@@ -51,9 +51,9 @@ CHECKED Status checkpoint_check(const char *folder, const Config *config, Dtype 
 CHECKED Status checkpoint_expect(const char *folder, Dtype packed, Dtype wanted);
 
 /* Loads weights saved by fusebox or transformers: one file or shards; F32, BF16, F16 or F64, or quantized as
- * parameters->packed says; names with or without "transformer.". Attention mask buffers and a copy of the tied head are ignored. Master weights
- * get the file's values, bf16 weights their rounding. ERROR_FORMAT names what is missing, superfluous or
- * of another shape. */
+ * parameters->packed says; names with or without "transformer.". Attention mask buffers and a copy of the
+ * tied head are ignored. Master weights get the file's values, bf16 weights their rounding. ERROR_FORMAT
+ * names what is missing, superfluous or of another shape. */
 CHECKED Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters);
 
 /* Loads moments and state. The caller restores the optimizer's count from state->updates (optim/adamw.h).

@@ -115,9 +115,8 @@ static Status step_work(Ctx *ctx, void *program) {
 /* Reads one token, which is in g->ids, of each of `count` places; `past`: the most tokens that one has in the
  * cache. A captured step reads the lengths on the device; on the host its past is that of the longest. */
 static Status pass_step(Ctx *ctx, BatchGenerator *g, int64_t count, int64_t past) {
-    const SampleRule *r = &g->rule;
-    const double terms[REPLAY_TERMS] = {(double)count,    g->draws, r->greedy, (double)r->sharpness,
-                                        (double)r->top_k, r->top_p, r->least};
+    double terms[REPLAY_TERMS] = {[SAMPLE_TERMS] = (double)count, g->draws};
+    sample_rule_terms(&g->rule, terms);
     g->cache.first = 0;
     g->cache.length = replay_allowed(ctx) ? g->window - 1 : past;
     g->cache.lengths = first_rows(g->lengths, count);

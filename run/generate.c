@@ -149,10 +149,9 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
         g->launched = g->length;
     } else {
         Step step = {g, sampler_rule(sampler)};
-        const SampleRule *r = &step.rule;
         double source = tensor_empty(g->cache.memory) ? 0 : (double)g->cache.memory.shape.d[2];
-        const double terms[REPLAY_TERMS] = {
-            r->greedy, (double)r->sharpness, (double)r->top_k, r->top_p, source, r->least};
+        double terms[REPLAY_TERMS] = {[SAMPLE_TERMS] = source};
+        sample_rule_terms(&step.rule, terms);
         TRY(replay_run(ctx, &g->step, terms, step_work, &step));
         g->launched++;
     }

@@ -6,7 +6,8 @@
 /* ---- cuda_rows.cu ----
  * A linear layer of a few rows, as in decoding: bound by reading the weights once. */
 
-/* Whether linear_rows supports this layer: up to 4 rows, whole 16-byte vectors. */
+/* Whether linear_rows runs this layer: up to LINEAR_FEW_ROWS rows, or with FUSE_INVARIANT any number; whole
+ * 16-byte vectors. */
 bool linear_rows_suit(const Ctx *ctx, const LinearForward *l);
 CHECKED Status linear_rows(Ctx *ctx, const LinearForward *l);
 

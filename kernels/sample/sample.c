@@ -2,9 +2,18 @@
 
 #include <math.h>
 
+void sample_rule_terms(const SampleRule *r, double terms[SAMPLE_TERMS]) {
+    const double all[SAMPLE_TERMS] = {r->greedy, (double)r->sharpness, (double)r->top_k, r->top_p, r->least};
+    for (int i = 0; i < SAMPLE_TERMS; i++) terms[i] = all[i];
+}
+
 bool sample_rules_equal(const SampleRule *a, const SampleRule *b) {
-    return a->greedy == b->greedy && a->sharpness == b->sharpness && a->top_k == b->top_k &&
-           a->top_p == b->top_p && a->least == b->least;
+    double of_a[SAMPLE_TERMS], of_b[SAMPLE_TERMS];
+    sample_rule_terms(a, of_a);
+    sample_rule_terms(b, of_b);
+    bool equal = true;
+    for (int i = 0; i < SAMPLE_TERMS; i++) equal = equal && of_a[i] == of_b[i];
+    return equal;
 }
 
 SampleRule sample_rule(double temperature, int64_t top_k, double top_p, double min_p) {

@@ -27,6 +27,10 @@ typedef struct {
 
 /* `temperature` 0 is greedy, and so is top_k = 1. */
 SampleRule sample_rule(double temperature, int64_t top_k, double top_p, double min_p);
+
+/* A rule as numbers, which are equal if the rules are. */
+enum { SAMPLE_TERMS = 5 };
+void sample_rule_terms(const SampleRule *rule, double terms[SAMPLE_TERMS]);
 bool sample_rules_equal(const SampleRule *a, const SampleRule *b);
 
 /* On the host. logits (vocab) has no NaN or +inf; the largest is finite and at `best`; `weights` (vocab)
