@@ -78,18 +78,15 @@ static bool draws_on_device(const Ctx *ctx, const BatchGenerator *g, SampleRule 
 
 static Status draw_on_device(Ctx *ctx, const BatchGenerator *g, int64_t rows) {
     const ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
-    for (int64_t r = 0; r < rows; r++) {
-        const Sample sample = {.rule = g->rule,
-                               .logits = tensor_elements(g->logits, r * tensor_width(g->logits),
-                                                         shape2(1, tensor_width(g->logits))),
-                               .vocab = g->model->config.vocab,
-                               .uniforms = g->uniforms,
-                               .position = tensor_elements(g->positions, r, shape1(1)),
-                               .token = tensor_elements(g->tokens, r, shape1(1)),
-                               .sampled = g->sampled};
-        TRY(sample_cuda(ctx, &sample));
-        arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
-    }
+    const Sample sample = {.rule = g->rule,
+                           .logits = first_rows(g->logits, rows),
+                           .vocab = g->model->config.vocab,
+                           .uniforms = g->uniforms,
+                           .position = first_rows(g->positions, rows),
+                           .token = first_rows(g->tokens, rows),
+                           .sampled = g->sampled};
+    TRY(sample_cuda(ctx, &sample));
+    arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
     return OK;
 }
 

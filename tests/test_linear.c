@@ -15,6 +15,7 @@ typedef struct {
     bool accumulate;        // dx +=
     int parts;              // layers that weight holds; 0: one
     bool skip;              // added to y
+    bool invariant;         // with FUSE_INVARIANT
 } Case;
 
 enum { X, WEIGHT, BIAS, DY, DWEIGHT, DBIAS, INPUT_PRE, DX, SKIP, INPUTS };
@@ -71,6 +72,14 @@ static const Case cases[] = {
     {1, 64, 257, false, false, false, false, false, .skip = true},
     {257, 129, 65, true, false, false, false, false, .skip = true},
     {130, 256, 128, true, false, true, true, false, .skip = true, .kind = ACTIVATION_RELU},
+    {9, 520, 130, true, true, false, false, false, .logits = false},
+    {40, 1032, 96, true, true, true, false, false, .kind = ACTIVATION_RELU},
+    {64, 2048, 33, false, false, false, false, false, .logits = true},
+    {24, 136, 70, true, false, true, false, false, .skip = true},
+    {1, 72, 40, true, true, true, false, false, .invariant = true},
+    {20, 1000, 65, true, false, true, false, false, .skip = true, .invariant = true},
+    {200, 264, 136, true, true, true, false, false, .invariant = true},
+    {129, 648, 300, false, false, false, false, false, .logits = true, .invariant = true},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -110,7 +119,9 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                        .skip = rig_put(rig, "skip", dtype, when(c->skip, y), in[SKIP]),
                        .activation = c->gelu ? activation_of(c) : ACTIVATION_NONE,
                        .parts = c->parts};
+    if (c->invariant) ctx->fuses |= FUSE_INVARIANT;
     expect_ok(linear_forward(ctx, &f, ARENA_SAVED));
+    ctx->fuses &= ~FUSE_INVARIANT;
     rig_get(rig, f.y, out[OUT_Y]);
     if (!c->saves) return;
     LinearForward below = {.activation = activation_of(c),

@@ -20,7 +20,7 @@ static const Case cases[] = {
     {2, 300, 257, 40, false, true},  {65, 96, 192, 96, true, true},    {1000, 8, 24, 8, false, true},
     {1, 64, 64, 8, false, false},    {4, 64, 40, 8, true, false},      {33, 40, 65, 8, false, false},
     {128, 64, 96, 8, true, false},   {300, 136, 200, 72, false, true}, {520, 64, 488, 200, false, true},
-    {300, 72, 296, 8, false, false},
+    {300, 72, 296, 8, false, false}, {50, 520, 72, 8, true, false},    {9, 1032, 2080, 8, false, true},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -41,7 +41,16 @@ __device__ inline void load_block_async(void *to, const CUtensorMap &map, int ro
         "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
         : "memory");
 }
-/* The same into every block of the cluster whose bit is set in `blocks`, at the same shared-memory
+/* The same for a tensor of four dimensions, from the start of the two between `row` and `column`. */
+__device__ inline void load_block_4d_async(void *to, const CUtensorMap &map, int row, int column,
+                                           uint64_t *barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%2, %3, %3, %4}], [%5];" ::"r"(shared_address(to)),
+        "l"(&map), "r"(column), "r"(0), "r"(row), "r"(shared_address(barrier))
+        : "memory");
+}
+/* The same as load_block_async into every block of the cluster whose bit is set in `blocks`, at the same shared-memory
  * address; the bytes count towards each block's barrier. */
 __device__ inline void load_block_to_cluster(void *to, const CUtensorMap &map, int row, int column,
                                              uint64_t *barrier, uint16_t blocks) {
@@ -83,6 +92,17 @@ __device__ inline void load_bytes_async(void *to, const void *from, int bytes, u
             shared_address(to)),
         "l"(from), "r"(bytes), "r"(shared_address(barrier))
         : "memory");
+}
+/* Copies `bytes` of this block's shared memory to this address in the cluster's block `rank`; they count towards
+ * the barrier at this address in that block. The source stays as it is until then. */
+__device__ inline void send_bytes_async(void *to, const void *from, int bytes, uint64_t *barrier,
+                                        uint32_t rank) {
+    asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %4;\n"
+                 "mapa.shared::cluster.u32 counts, %3, %4;\n"
+                 "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [remote], [%1], %2, "
+                 "[counts];\n}" ::"r"(shared_address(to)),
+                 "r"(shared_address(from)), "r"(bytes), "r"(shared_address(barrier)), "r"(rank)
+                 : "memory");
 }
 __device__ inline void store_bytes_async(void *to, const void *from, int bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
@@ -315,6 +335,7 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
         asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3])::"memory");
 }
 
+#define ACCUMULATORS_1 "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3])
 #define ACCUMULATORS_2(n)                                                                                    \
     "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3]), "+f"(c[n + 1][0]), "+f"(c[n + 1][1]),        \
         "+f"(c[n + 1][2]), "+f"(c[n + 1][3])
@@ -323,6 +344,9 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
 #define ACCUMULATORS_12   ACCUMULATORS_8, ACCUMULATORS_4(8)
 #define ACCUMULATORS_16   ACCUMULATORS_12, ACCUMULATORS_4(12)
 #define ACCUMULATORS_24   ACCUMULATORS_16, ACCUMULATORS_4(16), ACCUMULATORS_4(20)
+#define REGISTERS_4       "%0, %1, %2, %3"
+#define REGISTERS_8       REGISTERS_4 ", %4, %5, %6, %7"
+#define REGISTERS_16      REGISTERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define REGISTERS_32                                                                                         \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "   \
     "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -349,14 +373,20 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)),                        \
                    "n"(int(TRANSPOSED_B)))
 
-/* c (64 x 8N) = a b, or += if `add`, for 16 columns of the sum; N = 8, 12, 16, 24 or 32. Both operands are
+/* c (64 x 8N) = a b, or += if `add`, for 16 columns of the sum; N = 1, 2, 4, 8, 12, 16 or 24. Both operands are
  * in shared memory. Warp w of the warpgroup has rows 16w to 16w + 15, as in cuda_tile.cuh: with g = lane /
  * 4 and t = lane % 4, c[n][0] and c[n][1] are row g, columns 8n + 2t and 8n + 2t + 1; c[n][2] and c[n][3]
  * are row g + 8. */
 template <bool TRANSPOSED_A, bool TRANSPOSED_B, int N>
 __device__ inline void multiply_async(float (&c)[N][4], uint64_t a, uint64_t b, bool add) {
-    static_assert(N == 8 || N == 12 || N == 16 || N == 24, "64, 96, 128 or 192 columns");
-    if constexpr (N == 8)
+    static_assert(N == 1 || N == 2 || N == 4 || N == 8 || N == 12 || N == 16 || N == 24, "8 to 192 columns");
+    if constexpr (N == 1)
+        MULTIPLY_SHARED("8", REGISTERS_4, ACCUMULATORS_1, "%4", "%5", "%6", "%7", "%8");
+    else if constexpr (N == 2)
+        MULTIPLY_SHARED("16", REGISTERS_8, ACCUMULATORS_2(0), "%8", "%9", "%10", "%11", "%12");
+    else if constexpr (N == 4)
+        MULTIPLY_SHARED("32", REGISTERS_16, ACCUMULATORS_4(0), "%16", "%17", "%18", "%19", "%20");
+    else if constexpr (N == 8)
         MULTIPLY_SHARED("64", REGISTERS_32, ACCUMULATORS_8, "%32", "%33", "%34", "%35", "%36");
     else if constexpr (N == 12)
         MULTIPLY_SHARED("96", REGISTERS_48, ACCUMULATORS_12, "%48", "%49", "%50", "%51", "%52");

@@ -126,6 +126,7 @@ template <typename T>
 Status forward(Ctx *ctx, const LinearForward *l) {
     const bool bytes = !tensor_empty(l->x8.y);
     if (l->casts_input) TRY(deferred_input(ctx, l));
+    if (!bytes && linear_tiles_suit(ctx, l)) return linear_tiles(ctx, l);
     if (!bytes && linear_rows_suit(ctx, l)) {
         PRIMITIVE (ctx, "few rows", MATRIX) TRY(linear_rows(ctx, l));
         return OK;
@@ -268,6 +269,7 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
 /* pre is saved only for the backward pass. */
 template <typename T>
 Status forward_gated(Ctx *ctx, const LinearForward *l) {
+    if (linear_tiles_suit(ctx, l)) return linear_tiles(ctx, l);
     Tensor pre = l->pre; // (..., O)
     TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
     const Gemm product = linear_product(l, l->y, 0);

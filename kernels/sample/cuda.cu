@@ -313,26 +313,28 @@ __host__ __device__ constexpr int share_of(int vocab, int blocks) {
 
 struct Draw {
     SampleRule rule;
-    const float *logits;
-    int vocab;
-    int32_t *spilled; // (all shares), or NULL if weights are in shared memory
+    const float *logits; // rows `width` apart
+    int vocab, width;
+    int32_t *spilled; // (rows, all shares), or NULL if weights are in shared memory
     const double *uniforms;
     int32_t *position, *token, *sampled;
 };
 
-/* Floor: one read of the logits from L2, then about ten passes over the weights in shared memory. */
+/* Draws the token of row blockIdx.y. Floor: one read of the logits from L2, then about ten passes over the weights
+ * in shared memory. */
 template <int BLOCKS>
 __device__ void draw(const Draw &d, int32_t *weights) {
     __shared__ Slots<BLOCKS> slots;
     const int rank = BLOCKS == 1 ? 0 : int(blockIdx.x), share = share_of(d.vocab, BLOCKS);
-    const int first = min(rank * share, d.vocab);
-    const Row row = {d.logits + first, d.spilled ? d.spilled + rank * share : weights, first,
+    const int first = min(rank * share, d.vocab), own_row = int(blockIdx.y);
+    const Row row = {d.logits + int64_t(own_row) * d.width + first,
+                     d.spilled ? d.spilled + int64_t(own_row * BLOCKS + rank) * share : weights, first,
                      min(share, d.vocab - first)};
     Exchange<BLOCKS> exchange = {&slots, rank, 0};
     exchange.meet(); // waits until all blocks have started
     wait_for_previous();
     let_next_start();
-    const int position = *d.position;
+    const int position = d.position[own_row];
     const double uniform = d.uniforms[position];
     const uint64_t best = find_best(row, exchange, !d.rule.greedy);
     const float largest = logit_of(best);
@@ -349,11 +351,11 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     }
     if (!own) return;
     d.sampled[position] = chosen;
-    *d.token = max(chosen, 0);
-    *d.position = position + 1;
+    d.token[own_row] = max(chosen, 0);
+    d.position[own_row] = position + 1;
 }
 
-/* Anatomy. Parallel: over ids, 4 a thread and turn. Launch: one block of 512. Holds: 64 registers, the row's
+/* Anatomy. Parallel: over rows; over ids, 4 a thread and turn. Launch: rows blocks of 512. Holds: 64 registers, the row's
  * weights in shared memory where they fit, some spill. Occupancy: one block: its latency counts. Reads: 16
  * bytes per load, coalesced, once; then the weights in shared memory. Syncs: barriers of the block, about ten
  * rounds of sums. Fusion: with head_kernel, by its last block to finish. */
@@ -362,8 +364,8 @@ __global__ void __launch_bounds__(THREADS) draw_alone(const __grid_constant__ Dr
     draw<1>(d, reinterpret_cast<int32_t *>(weights));
 }
 
-/* Anatomy. Parallel: over ids, an eighth of the row a block, 4 a thread and turn. Launch: one cluster of 8
- * blocks of 512. Holds: 62 registers, the share's weights in shared memory where they fit. Occupancy: one
+/* Anatomy. Parallel: over rows; over ids, an eighth of the row a block, 4 a thread and turn. Launch: rows
+ * clusters of 8 blocks of 512. Holds: 62 registers, the share's weights in shared memory where they fit. Occupancy: one
  * cluster: its latency counts. Reads: 16 bytes per load, coalesced, once; then the weights in shared memory.
  * Syncs: barriers of the cluster, about ten rounds of sums. Fusion: with head_kernel, by its last blocks to
  * finish. */
@@ -379,20 +381,23 @@ __global__ void __launch_bounds__(THREADS) draw_together(const __grid_constant__
 Status sample_cuda(Ctx *ctx, const Sample *s) {
     const bool together = cuda_device(ctx)->capability == 90;
     const int blocks = together ? CLUSTER : 1, share = share_of((int)s->vocab, blocks);
+    const unsigned rows = (unsigned)tensor_rows(s->logits);
     const size_t bytes = (size_t)share * sizeof(int32_t), own = 8192; // own: bytes of the exchange
     const bool fits = bytes + own <= cuda_device(ctx)->shared_bytes;
     Tensor spilled = {};
-    if (!fits) TRY(take(ctx, ARENA_SCRATCH, "sample.weights", I32, shape2(blocks, share), &spilled));
+    if (!fits) TRY(take(ctx, ARENA_SCRATCH, "sample.weights", I32, shape2(rows * blocks, share), &spilled));
     if (ctx->measuring) return OK;
     const Draw d = {s->rule,
                     data_of<float>(s->logits),
                     (int)s->vocab,
+                    (int)tensor_width(s->logits),
                     data_of<int32_t>(spilled),
                     data_of<double>(s->uniforms),
                     data_of<int32_t>(s->position),
                     data_of<int32_t>(s->token),
                     s->sampled};
     const size_t shared = fits && !s->rule.greedy ? bytes : 0;
-    if (together) return LAUNCH_CLUSTERS(ctx, CLUSTER, draw_together, CLUSTER, THREADS, shared, d);
-    return LAUNCH_EARLY(ctx, draw_alone, 1, THREADS, shared, d);
+    if (together)
+        return LAUNCH_CLUSTERS(ctx, CLUSTER, draw_together, dim3(CLUSTER, rows), THREADS, shared, d);
+    return LAUNCH_EARLY(ctx, draw_alone, dim3(1, rows), THREADS, shared, d);
 }

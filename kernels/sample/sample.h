@@ -38,17 +38,18 @@ bool sample_rules_equal(const SampleRule *a, const SampleRule *b);
 int32_t sample_host(const SampleRule *rule, const float *logits, int64_t vocab, int32_t best, double uniform,
                     int32_t *weights);
 
-/* On the device, within a repeated graph: the token is written where the next step reads it. */
+/* On the device, within a repeated graph, a token for each row: they are written where the next step reads
+ * them. */
 typedef struct {
     SampleRule rule;
-    Tensor logits;   // (1, padded vocab) fp32, at a 16-byte address
+    Tensor logits;   // (rows, padded vocab) fp32, at a 16-byte address
     int64_t vocab;   // columns without padding
     Tensor uniforms; // (n) fp64, each in [0, 1)
-    Tensor position; // (1) i32: index of the uniform to use; incremented by 1
-    Tensor token;    // (1) i32, written; 0 if nothing could be drawn
-    int32_t *
-        sampled; // (n) pinned host memory: sampled[position] = the token, or -1 if a logit is NaN or +inf, or all
-                 // are -inf
+    Tensor position; // (rows) i32: index of the uniform to use; incremented by 1
+    Tensor token;    // (rows) i32, written; 0 if nothing could be drawn
+    int32_t
+        *sampled; // (n) pinned host memory: sampled[position] = the token, or -1 if a logit is NaN or +inf,
+                  // or all are -inf
 } Sample;
 
 /* NULL in a build without CUDA. Takes scratch; while measuring it does nothing else. */

@@ -1,0 +1,351 @@
+#include "kernels/linear/cuda_fused.cuh"
+
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/linear/cuda_activation.cuh"
+
+/* A block computes 64 outputs (or 128) of up to TOKENS rows of x: weights are the product's rows and rows of x
+ * its columns, so that 8 rows of x fill an instruction. One warp copies tiles of both into a ring of stages
+ * (TMA); it copies the first weights before the kernel that writes x has finished. Warpgroups multiply
+ * (wgmma).
+ *
+ * The order of a sum depends only on the size of the weights: the blocks of a cluster divide the inputs into
+ * slices, each adds its slice from the first input to the last, and the slices are added in order. So the bits of a
+ * row of y do not depend on the number of rows, which FUSE_INVARIANT requires. */
+namespace {
+
+using namespace gpu;
+
+constexpr int WARP = 32, WARPS = WARPGROUP / WARP;
+constexpr int DEPTH = BLOCK_COLUMNS, OUTPUTS = 64; // inputs per stage; outputs per warpgroup
+constexpr int UNIT = OUTPUTS / WARPS;              // outputs per warp, or 8 of the gate and the same 8 of up
+constexpr int TOKENS_MOST = 64;                    // rows of x in a block with one warpgroup
+constexpr int SLICES_MOST = 4, SLICE_STEPS = 2;    // slices of the inputs; fewest stages in a slice
+constexpr int BLOCKS = 128;                        // a layer with fewer tiles of outputs is cut into slices
+
+struct Tiles {
+    int rows, out, steps, slices; // steps: stages of all inputs
+    const bf16 *bias, *skip;      // (out), (rows, out) or NULL
+    bf16 *pre;                    // (rows, out) or NULL
+    void *y;                      // (rows, out), gated: (rows, out / 2)
+    bool wide, vectors;           // y is fp32; rows of all are whole vectors of 8
+    Activation activation;
+};
+
+template <int TOKENS_, int GROUPS_>
+struct Form {
+    static constexpr int TOKENS = TOKENS_, GROUPS = GROUPS_; // warpgroups
+    static constexpr int N = TOKENS / 8;
+    static constexpr int WEIGHT_BYTES = GROUPS * OUTPUTS * ROW_BYTES, X_BYTES = TOKENS * ROW_BYTES;
+    static constexpr int STAGES = (GROUPS == 1 ? 97 : 128) * 1024 / (WEIGHT_BYTES + X_BYTES);
+    static constexpr int THREADS = GROUPS * WARPGROUP + WARP;
+
+    typedef float Sums[TOKENS][UNIT]; // of a warp
+
+    struct Shared { // tiles start at multiples of 1024 bytes
+        uint8_t weight[STAGES][WEIGHT_BYTES], x[STAGES][X_BYTES];
+        Sums parts[GROUPS * WARPS]; // all slices of the outputs that this block finishes
+        uint64_t filled[STAGES], free[STAGES], received;
+    };
+    static_assert(sizeof(Shared) <= 227 * 1024, "a block's shared memory");
+};
+
+/* This block's place: rows of x, outputs, and its slice of the inputs. */
+template <class F>
+struct Place {
+    int token, output, slice, first, count;
+
+    __device__ explicit Place(const Tiles &l) {
+        const int each = (l.steps + l.slices - 1) / l.slices;
+        slice = int(blockIdx.x) % l.slices;
+        token = int(blockIdx.x) / l.slices * F::TOKENS;
+        output = int(blockIdx.y) * F::GROUPS * OUTPUTS;
+        first = slice * each;
+        count = max(0, min(each, l.steps - first));
+    }
+};
+
+/* Gated, weights are seen as (pairs of 8 rows of the gate and 8 rows of up), so that a thread gets both. */
+template <bool GATED>
+__device__ inline void load_weight(void *to, const CUtensorMap &map, int output, int column,
+                                   uint64_t *barrier) {
+    if (GATED)
+        load_block_4d_async(to, map, output / 16, column, barrier);
+    else
+        load_block_async(to, map, output, column, barrier);
+}
+
+template <class F, bool GATED>
+__device__ inline void produce(const Place<F> &mine, const CUtensorMap &weight, const CUtensorMap &x,
+                               typename F::Shared &shared) {
+    const int ahead = min(mine.count, F::STAGES);
+    for (int i = 0; i < ahead; i++) {
+        arrive_expecting(&shared.filled[i], F::WEIGHT_BYTES + F::X_BYTES);
+        load_weight<GATED>(shared.weight[i], weight, mine.output, (mine.first + i) * DEPTH,
+                           &shared.filled[i]);
+    }
+    wait_for_previous();
+    let_next_start();
+    for (int i = 0; i < ahead; i++)
+        load_block_async(shared.x[i], x, mine.token, (mine.first + i) * DEPTH, &shared.filled[i]);
+    Ring<F::STAGES> ring;
+    for (int i = ahead; i < mine.count; i++, ring.advance()) {
+        uint64_t *const filled = &shared.filled[ring.stage];
+        wait(&shared.free[ring.stage], ring.parity);
+        arrive_expecting(filled, F::WEIGHT_BYTES + F::X_BYTES);
+        load_weight<GATED>(shared.weight[ring.stage], weight, mine.output, (mine.first + i) * DEPTH, filled);
+        load_block_async(shared.x[ring.stage], x, mine.token, (mine.first + i) * DEPTH, filled);
+    }
+}
+
+template <class F>
+__device__ inline void multiply_slice(const Place<F> &mine, int group, typename F::Shared &shared,
+                                      float (&c)[F::N][4]) {
+    Ring<F::STAGES> ring;
+    int last = 0; // the stage that the previous step read
+    for (int i = 0; i < mine.count; i++, ring.advance()) {
+        const uint64_t a = rows_operand(shared.weight[ring.stage] + group * OUTPUTS * ROW_BYTES);
+        const uint64_t b = rows_operand(shared.x[ring.stage]);
+        wait(&shared.filled[ring.stage], ring.parity);
+        hold(c);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < DEPTH / 16; k++)
+            multiply_async<false, false>(c, advance(a, 32 * k), advance(b, 32 * k), true);
+        products_commit();
+        products_wait<1>();
+        if (i > 0 && threadIdx.x % WARP == 0) arrive(&shared.free[last]);
+        last = ring.stage;
+    }
+    products_wait<0>();
+    hold(c);
+}
+
+/* Puts each warp's sums in `parts` of the block that adds the slices of its outputs. Returns whether this warp does
+ * so. */
+template <class F>
+__device__ inline bool meet_slices(const Tiles &l, int warp, const float (&c)[F::N][4],
+                                   typename F::Shared &shared) {
+    typedef typename F::Sums Sums;
+    const int lane = int(threadIdx.x) % WARP, rank = int(cluster_rank()), adds = warp % l.slices;
+    Sums *const to = &shared.parts[rank * (F::GROUPS * WARPS / l.slices) + warp / l.slices];
+    Sums *const own = adds == rank ? to : reinterpret_cast<Sums *>(shared.weight) + warp;
+    if (l.slices > 1) named_wait(1, F::GROUPS * WARPGROUP); // until no warp needs the ring
+#pragma unroll
+    for (int n = 0; n < F::N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) (*own)[8 * n + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = c[n][i];
+    if (adds != rank) fence_async();
+    __syncwarp();
+    if (adds == rank)
+        wait(&shared.received, 0);
+    else if (lane == 0)
+        send_bytes_async(to, own, sizeof(Sums), &shared.received, uint32_t(adds));
+    return adds == rank;
+}
+
+/* EIGHT neighbours of a row, of which `count` are inside. */
+constexpr int EIGHT = VECTOR<bf16>;
+__device__ inline void add_eight(const bf16 *from, int count, bool vectors, float (&z)[EIGHT]) {
+    float x[EIGHT] = {};
+    if (vectors && count >= EIGHT)
+        load_floats<EIGHT>(from, x);
+    else
+        for (int e = 0; e < EIGHT; e++)
+            if (e < count) x[e] = to_float(from[e]);
+#pragma unroll
+    for (int e = 0; e < EIGHT; e++) z[e] += x[e];
+}
+template <class T>
+__device__ inline void store_eight(T *to, int count, bool vectors, const float (&x)[EIGHT]) {
+    if (vectors && count >= EIGHT) return store_floats<EIGHT>(to, x);
+    for (int e = 0; e < EIGHT; e++)
+        if (e < count) to[e] = from_float<T>(x[e]);
+}
+
+/* pre of eight outputs of a row: the slices' sums in order, bias and skip. Only `count` are inside. */
+template <class F>
+__device__ inline void finish(const Tiles &l, const typename F::Sums *parts, int token, int column,
+                              int64_t row, int output, int count, float (&z)[EIGHT]) {
+    const int units = F::GROUPS * WARPS / l.slices;
+    const int64_t at = row * l.out + output;
+#pragma unroll
+    for (int e = 0; e < EIGHT; e++) z[e] = parts[0][token][column + e];
+    for (int s = 1; s < l.slices; s++)
+#pragma unroll
+        for (int e = 0; e < EIGHT; e++) z[e] += parts[s * units][token][column + e];
+    if (l.bias) add_eight(l.bias + output, count, l.vectors, z);
+    if (l.skip) add_eight(l.skip + at, count, l.vectors, z);
+    if (l.pre) store_eight(l.pre + at, count, l.vectors, z);
+}
+
+/* Writes a warp's outputs, eight of a row at a time. */
+template <class F, bool GATED>
+__device__ inline void write(const Tiles &l, const Place<F> &mine, int warp, typename F::Shared &shared) {
+    constexpr int EACH = GATED ? 1 : UNIT / EIGHT; // eights per row of x
+    const typename F::Sums *const parts = &shared.parts[warp / l.slices];
+    const int width = GATED ? l.out / 2 : l.out, first = (mine.output + UNIT * warp) / (GATED ? 2 : 1);
+#pragma unroll 1
+    for (int i = int(threadIdx.x) % WARP; i < F::TOKENS * EACH; i += WARP) {
+        const int token = i / EACH, column = i % EACH * EIGHT;
+        const int64_t row = mine.token + token, at = row * width + first + column;
+        const int count = width - first - column;
+        if (row >= l.rows || count <= 0) continue;
+        float z[EIGHT];
+        finish<F>(l, parts, token, column, row, first + column, count, z);
+        if (GATED) {
+            float up[EIGHT];
+            finish<F>(l, parts, token, EIGHT, row, width + first, count, up);
+#pragma unroll
+            for (int e = 0; e < EIGHT; e++) z[e] = silu(z[e]) * up[e];
+        } else {
+            DISPATCH_ACTIVATION(l.activation, A, {
+#pragma unroll
+                for (int e = 0; e < EIGHT; e++) z[e] = activated<A>(z[e]);
+            });
+        }
+        if (l.wide)
+            store_eight(static_cast<float *>(l.y) + at, count, l.vectors, z);
+        else
+            store_eight(static_cast<bf16 *>(l.y) + at, count, l.vectors, z);
+    }
+}
+
+/* Floor: out * in * sizeof(bf16) bytes for few rows, 2 * rows * out * in FLOPs for many. */
+/* Anatomy. Parallel: over tiles of 64 or 128 outputs and up to 128 rows of x; narrow layers also over up to 4
+ * slices of the inputs, a cluster. Launch: tiles x slices blocks of 160 or 288. Holds: 56 to 128 registers,
+ * 97 to 193 KiB shared. Occupancy: shared memory: two blocks per multiprocessor, one for many rows. Reads:
+ * whole tiles by the copy engine (TMA), 4 to 10 stages ahead, the first before the wait. Syncs: barriers in
+ * shared memory; slices meet in one block's. Fusion: nothing left but the next layer: bias, skip and
+ * activation are in it. */
+template <class F, bool GATED>
+__global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
+    multiply_tiles(const __grid_constant__ Tiles l, const __grid_constant__ CUtensorMap weight,
+                   const __grid_constant__ CUtensorMap x) {
+    if constexpr (HOPPER) {
+        extern __shared__ __align__(1024) uint8_t shared_memory[]; // swizzled groups of 8 rows are 1024 bytes
+        typename F::Shared &shared = *reinterpret_cast<typename F::Shared *>(shared_memory);
+        const Place<F> mine(l);
+        const int warp = uniform(int(threadIdx.x) / WARP); // those of warpgroups come first
+        if (threadIdx.x == 0) {
+            for (int s = 0; s < F::STAGES; s++) {
+                barrier_init(&shared.filled[s], 1);
+                barrier_init(&shared.free[s], F::GROUPS * WARPS);
+            }
+            barrier_init(&shared.received, 1);
+            fence_barrier_init();
+            arrive_expecting(&shared.received, int(sizeof shared.parts) / l.slices * (l.slices - 1));
+        }
+        __syncthreads();
+        cluster_arrive_relaxed();
+        if (warp == F::GROUPS * WARPS) {
+            if (threadIdx.x % WARP == 0) produce<F, GATED>(mine, weight, x, shared);
+            __syncwarp();
+            cluster_join();
+            cluster_arrive_relaxed();
+        } else {
+            float c[F::N][4] = {};
+            wait_for_previous();
+            let_next_start();
+            multiply_slice<F>(mine, warp / WARPS, shared, c);
+            cluster_join();
+            const bool finishes = meet_slices<F>(l, warp, c, shared);
+            __syncwarp();
+            cluster_arrive_relaxed(); // what this block was sent has come
+            if (finishes) write<F, GATED>(l, mine, warp, shared);
+        }
+        __syncwarp();
+        cluster_join(); // what this block sent has come
+    }
+}
+
+/* Maps of x and of an ungated weight: (rows, width), copied in tiles of `tile_rows`. */
+Status matrix_map(const void *data, int64_t rows, int64_t width, int tile_rows, CUtensorMap *map) {
+    const cuuint64_t extents[2] = {cuuint64_t(width), cuuint64_t(rows)};
+    const cuuint64_t strides[1] = {cuuint64_t(width) * sizeof(bf16)};
+    const cuuint32_t tile[2] = {DEPTH, cuuint32_t(tile_rows)};
+    return tensor_map_encode(const_cast<void *>(data), 2, extents, strides, tile, map);
+}
+
+/* A gated weight: (out / 16, 2, 8, in), eight rows of the gate and the same eight of up in turns. */
+Status gated_map(const void *data, int64_t out, int64_t width, int tile_rows, CUtensorMap *map) {
+    const cuuint64_t row = cuuint64_t(width) * sizeof(bf16);
+    const cuuint64_t extents[4] = {cuuint64_t(width), 8, 2, cuuint64_t(out) / 16};
+    const cuuint64_t strides[3] = {row, row * cuuint64_t(out) / 2, row * 8};
+    const cuuint32_t tile[4] = {DEPTH, 8, 2, cuuint32_t(tile_rows) / 16};
+    return tensor_map_encode(const_cast<void *>(data), 4, extents, strides, tile, map);
+}
+
+/* The number of slices depends only on the layer, or else sums would. */
+int slices_of(int out, int steps) {
+    int slices = 1;
+    while (slices < SLICES_MOST && divide_up(out, OUTPUTS) * slices < BLOCKS &&
+           steps >= 2 * slices * SLICE_STEPS)
+        slices *= 2;
+    return slices;
+}
+
+template <class F, bool GATED>
+Status launch(Ctx *ctx, const LinearForward *l, const Tiles &tiles) {
+    const int64_t in = tensor_width(l->weight);
+    CUtensorMap weight, x;
+    TRY(GATED ? gated_map(l->weight.data, tiles.out, in, F::GROUPS * OUTPUTS, &weight)
+              : matrix_map(l->weight.data, tiles.out, in, F::GROUPS * OUTPUTS, &weight));
+    TRY(matrix_map(l->x.data, tiles.rows, in, F::TOKENS, &x));
+    const dim3 grid(unsigned(divide_up(tiles.rows, F::TOKENS) * tiles.slices),
+                    unsigned(divide_up(tiles.out, F::GROUPS * OUTPUTS)));
+    constexpr size_t shared = sizeof(typename F::Shared);
+    switch (tiles.slices) {
+    case 1:
+        return LAUNCH_CLUSTERS(ctx, 1, (multiply_tiles<F, GATED>), grid, F::THREADS, shared, tiles, weight,
+                               x);
+    case 2:
+        return LAUNCH_CLUSTERS(ctx, 2, (multiply_tiles<F, GATED>), grid, F::THREADS, shared, tiles, weight,
+                               x);
+    default:
+        return LAUNCH_CLUSTERS(ctx, 4, (multiply_tiles<F, GATED>), grid, F::THREADS, shared, tiles, weight,
+                               x);
+    }
+}
+
+template <bool GATED>
+Status launch_tokens(Ctx *ctx, const LinearForward *l, const Tiles &tiles) {
+    if (tiles.rows <= 8) return launch<Form<8, 1>, GATED>(ctx, l, tiles);
+    if (tiles.rows <= 16) return launch<Form<16, 1>, GATED>(ctx, l, tiles);
+    if (tiles.rows <= 32) return launch<Form<32, 1>, GATED>(ctx, l, tiles);
+    if (tiles.rows <= TOKENS_MOST) return launch<Form<64, 1>, GATED>(ctx, l, tiles);
+    return launch<Form<128, 2>, GATED>(ctx, l, tiles);
+}
+
+} // namespace
+
+bool linear_tiles_suit(const Ctx *ctx, const LinearForward *l) {
+    const int64_t in = tensor_width(l->weight), out = tensor_rows(l->weight), rows = tensor_rows(l->x);
+    const bool invariant = ctx->fuses & FUSE_INVARIANT, gated = activation_gated(l->activation);
+    const int64_t most = INT_MAX / 2, most_outputs = 65535 * OUTPUTS; // of a grid
+    if (!cuda_device(ctx)->hopper || l->x.dtype != BF16 || !tensor_empty(l->x8.y)) return false;
+    if (!invariant && (rows <= LINEAR_FEW_ROWS || rows > TOKENS_MOST)) return false;
+    return rows < most / SLICES_MOST && in > 0 && in < most && out < most_outputs &&
+           (!gated || out % 16 == 0) && walks_in_packs(8, {in}, {l->x.data, l->weight.data});
+}
+
+Status linear_tiles(Ctx *ctx, const LinearForward *l) {
+    Tiles tiles = {};
+    if (ctx->measuring) return OK;
+    tiles.rows = int(tensor_rows(l->x));
+    tiles.out = int(tensor_rows(l->weight));
+    tiles.steps = int(divide_up(tensor_width(l->weight), DEPTH));
+    tiles.slices = slices_of(tiles.out, tiles.steps);
+    tiles.bias = data_of<bf16>(l->bias);
+    tiles.skip = data_of<bf16>(l->skip);
+    tiles.pre = data_of<bf16>(l->pre);
+    tiles.y = l->y.data;
+    tiles.wide = l->y.dtype == F32;
+    tiles.vectors = walks_in_packs(8, {tiles.out / (activation_gated(l->activation) ? 2 : 1)},
+                                   {tiles.bias, tiles.skip, tiles.pre, tiles.y});
+    tiles.activation = l->activation;
+    PRIMITIVE (ctx, "product by tiles", MATRIX)
+        TRY(activation_gated(l->activation) ? launch_tokens<true>(ctx, l, tiles)
+                                            : launch_tokens<false>(ctx, l, tiles));
+    return OK;
+}
