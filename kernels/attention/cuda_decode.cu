@@ -143,11 +143,11 @@ __device__ inline void write_together(const Problem &p, const Splits &splits, co
 }
 
 /* Floor: 2 * keys * kv_heads * D * sizeof(T) bytes. */
-/* Anatomy. Parallel: over queries of one head, split into up to 16 parts of the keys, or of up to 4 heads, or
- * 4 queries; lanes over columns. Launch: queries x heads x batch, by parts, or divided by 4; blocks of 256. Holds: 101 to
- * 128 registers, 34 to 97 KiB shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes per
- * load, coalesced within a head's row, 2 or 4 rounds of 2 keys in flight. Syncs: shuffles and one barrier; two
- * more and a ticket where keys are split. Fusion: the projections around it: kernels/decode does. */
+/* Anatomy. Parallel: over queries of one head, or up to 4 heads or queries; up to 16 parts of the keys. Launch:
+ * queries x heads x batch, by parts, or divided by 4; blocks of 256. Holds: 80 to 128 registers, 66 to 97 KiB
+ * shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes per load, coalesced within a head's row, 2 or
+ * 4 rounds of 2 keys in flight. Syncs: shuffles and one barrier; two more and a ticket where keys are split.
+ * Fusion: the projections around it: kernels/decode does. */
 template <class T, int LANES, int HEADS, int QUERIES>
 __global__ void __launch_bounds__(THREADS, 2)
     decode_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,

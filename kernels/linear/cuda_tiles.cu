@@ -212,12 +212,11 @@ __device__ inline void write(const Tiles &l, const Place<F> &mine, int warp, typ
 }
 
 /* Floor: out * in * sizeof(bf16) bytes for few rows, 2 * rows * out * in FLOPs for many. */
-/* Anatomy. Parallel: over tiles of 64 or 128 outputs and up to 128 rows of x; narrow layers also over up to 4
- * slices of the inputs, a cluster. Launch: tiles x slices blocks of 160 or 288. Holds: 56 to 128 registers,
- * 97 to 193 KiB shared. Occupancy: shared memory: two blocks per multiprocessor, one for many rows. Reads:
- * whole tiles by the copy engine (TMA), 4 to 10 stages ahead, the first before the wait. Syncs: barriers in
- * shared memory; slices meet in one block's. Fusion: nothing left but the next layer: bias, skip and
- * activation are in it. */
+/* Anatomy. Parallel: over tiles of 64 or 128 outputs and 8 to 128 rows; a cluster over up to 4 slices of the
+ * inputs. Launch: tiles x slices blocks of 160 or 288. Holds: 77 to 96 registers, 92 to 193 KiB shared.
+ * Occupancy: shared memory: two blocks per multiprocessor, one for many rows. Reads: whole tiles by the copy
+ * engine (TMA), 4 to 10 stages ahead, the first before the wait. Syncs: barriers in shared memory; slices meet
+ * in one block's. Fusion: nothing left but the next layer: bias, skip and activation are in it. */
 template <class F, bool GATED>
 __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
     multiply_tiles(const __grid_constant__ Tiles l, const __grid_constant__ CUtensorMap weight,
