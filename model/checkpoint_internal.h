@@ -42,8 +42,8 @@ SafetensorsEntry piece_entry(const Piece *piece);
 SafetensorsNote packed_note(Dtype packed);
 CHECKED Status packed_read(const char *folder, const Safetensors *file, Dtype *packed);
 /* Copies codes or scales, by way of the buffer of checkpoint_chunk values. */
-CHECKED Status packed_save(const Piece *piece, void *buffer, SafetensorsWriter *writer);
-CHECKED Status packed_load(const SafetensorsEntry *entry, const Piece *piece, void *buffer);
+CHECKED Status packed_save(Ctx *ctx, const Piece *piece, void *buffer, SafetensorsWriter *writer);
+CHECKED Status packed_load(Ctx *ctx, const SafetensorsEntry *entry, const Piece *piece, void *buffer);
 
 CHECKED Status weights_save(Ctx *ctx, const char *path, const Parameters *parameters);
 /* Detects which optional heads and final norms the folder's weights contain, because many folders differ from

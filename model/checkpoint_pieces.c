@@ -1,6 +1,7 @@
 /* The tensors of model.safetensors, and those of quantized matrices. */
 #include "base/bfloat16.h"
 #include "base/groups.h"
+#include "kernels/dequantize/dequantize.h"
 #include "model/checkpoint_internal.h"
 #include "model/parameter_values.h"
 
@@ -104,17 +105,20 @@ static int64_t group_bytes(const Piece *piece) {
                                        : (int64_t)dtype_bytes(piece->dtype, GROUP);
 }
 
-static void copy(const Piece *piece, int64_t first, int64_t count, void *buffer, bool set) {
+static Status copy(Ctx *ctx, const Piece *piece, int64_t first, int64_t count, void *buffer, bool set) {
     const bool codes = piece->kind == PIECE_CODES;
-    groups_copy(piece->info->parameter->weight, piece->first / GROUP + first, count, codes ? buffer : NULL,
-                codes ? NULL : buffer, set);
+    HostGroups host;
+    TRY(host_groups_open(ctx, piece->info->parameter->weight, piece->first + first * GROUP, count * GROUP,
+                         &host));
+    groups_copy(host.matrix, host.first / GROUP, count, codes ? buffer : NULL, codes ? NULL : buffer, set);
+    return host_groups_close(ctx, &host, set);
 }
 
-Status packed_save(const Piece *piece, void *buffer, SafetensorsWriter *writer) {
+Status packed_save(Ctx *ctx, const Piece *piece, void *buffer, SafetensorsWriter *writer) {
     const int64_t count = piece->rows * piece_width(piece) / GROUP;
     for (int64_t first = 0; first < count; first += AT_ONCE) {
         const int64_t n = count - first < AT_ONCE ? count - first : AT_ONCE;
-        copy(piece, first, n, buffer, false);
+        TRY(copy(ctx, piece, first, n, buffer, false));
         TRY(safetensors_writer_append(writer, buffer, n * group_bytes(piece)));
     }
     return OK;
@@ -132,7 +136,7 @@ static bool valid(const Piece *piece, const void *buffer, int64_t count) {
     return sound;
 }
 
-Status packed_load(const SafetensorsEntry *entry, const Piece *piece, void *buffer) {
+Status packed_load(Ctx *ctx, const SafetensorsEntry *entry, const Piece *piece, void *buffer) {
     const int64_t bytes = group_bytes(piece), held = entry->bytes / bytes;
     const int64_t count = piece->info->parts == 1 ? piece->info->count / GROUP : held;
     for (int64_t first = 0; first < count; first += AT_ONCE) {
@@ -143,7 +147,7 @@ Status packed_load(const SafetensorsEntry *entry, const Piece *piece, void *buff
         if (!valid(piece, buffer, n))
             return fail(ERROR_FORMAT, "tensor '%.80s' has %s", entry->name,
                         piece->kind == PIECE_SCALES ? "a scale that is not finite" : "a code of -128");
-        copy(piece, first, n, buffer, true);
+        TRY(copy(ctx, piece, first, n, buffer, true));
     }
     return OK;
 }

@@ -108,7 +108,7 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *
 }
 
 static Status save_piece(Ctx *ctx, SafetensorsWriter *writer, const Piece *piece, const Staging *staging) {
-    if (piece->kind != PIECE_VALUES) return packed_save(piece, staging->chunk, writer);
+    if (piece->kind != PIECE_VALUES) return packed_save(ctx, piece, staging->chunk, writer);
     return piece->info->transposed ? save_transposed(ctx, writer, piece, staging)
                                    : save_rows(ctx, writer, piece, staging);
 }
@@ -389,7 +389,7 @@ static Status load_positions(Ctx *ctx, const SafetensorsEntry *entry, Parameters
 
 static Status load_piece(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
                          const Staging *staging) {
-    if (piece->kind != PIECE_VALUES) return packed_load(entry, piece, staging->chunk);
+    if (piece->kind != PIECE_VALUES) return packed_load(ctx, entry, piece, staging->chunk);
     int64_t side = other_grid(p, entry, piece);
     if (side) return load_positions(ctx, entry, p, piece, side);
     return piece->info->transposed ? load_transposed(ctx, entry, p, piece, staging)

@@ -4,6 +4,7 @@
 #include "base/groups.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "kernels/dequantize/dequantize.h"
 #include "model/shards.h"
 
 #include <assert.h>
@@ -64,6 +65,14 @@ Dtype parameter_groups(const Parameters *p, const ParameterInfo *info) {
     /* In I4, of all matrices of a block, the one that produces the values adds most to the loss for its
      * size. */
     return info->parameter == &b->qkv.weight || info->parameter == &b->cross.weight ? I8 : p->packed;
+}
+
+static Status quantize(Ctx *ctx, Tensor matrix, int64_t first, int64_t count, const float *values,
+                       const float *importance) {
+    HostGroups host;
+    TRY(host_groups_open(ctx, matrix, first, count, &host));
+    groups_quantize(host.matrix, host.first, count, values, importance);
+    return host_groups_close(ctx, &host, true);
 }
 
 static Status take_weight(Ctx *ctx, const char *name, Dtype dtype, Shape shape, Tensor *weight) {
@@ -128,8 +137,7 @@ Status weight_write(Ctx *ctx, const Parameters *p, const ParameterInfo *info, in
                     const float *values) {
     const Tensor weight = info->parameter->weight;
     if (!dtype_grouped(weight.dtype)) return values_write(ctx, weight, first, count, values);
-    groups_quantize(weight, first, count, values, p->importance ? p->importance[info - p->info] : NULL);
-    return OK;
+    return quantize(ctx, weight, first, count, values, p->importance ? p->importance[info - p->info] : NULL);
 }
 
 /* A parameter's random stream: FNV-1a of its name. */
@@ -189,10 +197,7 @@ Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *valu
 Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values) {
     Device *device = ctx->device;
     assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
-    if (dtype_grouped(t.dtype)) { // on the CPU only
-        groups_quantize(t, first, count, values, NULL);
-        return OK;
-    }
+    if (dtype_grouped(t.dtype)) return quantize(ctx, t, first, count, values, NULL);
     if (t.dtype == F32)
         return device->upload(device, element(t, first), values, (size_t)count * sizeof(float));
     OWNED void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));

@@ -74,7 +74,7 @@ Status infer_options_pack(const InferOptions *o, const OptionSet *set, Session *
     static const Dtype dtypes[] = {[WEIGHTS_FLOAT] = F32, [WEIGHTS_INT8] = I8, [WEIGHTS_INT4] = I4};
     if (options_given(set, "weights")) s->packed = dtypes[o->weights];
     if (s->folder) TRY(checkpoint_expect(s->folder, s->stored, s->packed));
-    if (s->packed == F32 || s->device->backend == BACKEND_CPU) return OK;
+    if (s->packed != I4 || s->device->backend == BACKEND_CPU) return OK;
     return fail(ERROR_USAGE, "%s weights run on the CPU only; add --device=cpu", dtype_name(s->packed));
 }
 

@@ -3,6 +3,7 @@
  * disturbing the weights by the dtype's unit roundoff. */
 #include "model/transformer.h"
 
+#include "base/groups.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "tests/support/compare.h"
@@ -25,6 +26,7 @@ typedef struct {
     const char *preset; // preset of the model's family; NULL: GPT-2, or with a source the encoder-decoder
     int64_t head_size;  // 0: width / heads
     bool by_model;
+    bool groups; // matrices are I8 by groups on a GPU, where the others have their values
 } Case;
 
 #define SWIGLU ACTIVATION_SWIGLU
@@ -32,34 +34,49 @@ typedef struct {
 /* Includes an odd number of parts, and memories whose keys are divided among blocks, or of which none is
  * visible. */
 static const Case cases[] = {
-    {1, 64, 2, 2, 256, 67, 9, 0, 2, false, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0, false},
-    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0, false},
-    {2, 256, 4, 2, 256, 100, 300, 290, 2, true, ACTIVATION_RELU, false, 0, 0, false, 0, 0, NULL, 0, false},
-    {1,     192, 3, 3,     768, 1000, 1500, 1400, 1,    true, ACTIVATION_GELU_TANH,
-     false, 0,   0, false, 0,   0,    NULL, 0,    false},
-    {1, 256, 2, 1, 1024, 300, 90, 70, 2, false, ACTIVATION_TANH, false, 0, 0, false, 0, 0, NULL, 0, false},
-    {1,     384, 12, 12,    512, 303, 20,   9, 2,    true, ACTIVATION_GELU_TANH,
-     false, 0,   0,  false, 0,   0,   NULL, 0, false},
-    {2,     1088, 17, 17,    256, 40, 20,   9, 2,    true, ACTIVATION_GELU_TANH,
-     false, 0,    0,  false, 0,   0,  NULL, 0, false},
-    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_TANH, false, 0, 0, true, 0, 0, NULL, 0, false},
-    {1, 256, 4, 4, 2048, 301, 40, 20, 2, true, ACTIVATION_RELU, true, 24, -1, false, 0, 0, NULL, 0, false},
-    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_RELU, true, 5, 3, false, 0, 0, NULL, 0, false},
-    {1, 192, 3, 3, 768, 100, 9, 0, 2, false, ACTIVATION_RELU, true, 1, -1, false, 0, 0, NULL, 0, false},
-    {1, 256, 2, 1, 512, 300, 20, 7, 2, true, ACTIVATION_RELU, true, 150, 149, false, 0, 0, NULL, 0, false},
-    {1, 64, 2, 2, 256, 67, 9, 3, 2, true, ACTIVATION_TANH, true, 4, 0, false, 0, 0, NULL, 0, false},
-    {2, 128, 4, 4, 256, 67, 9, 3, 2, true, ACTIVATION_GELU, true, 0, 0, false, 0, 0, NULL, 0, false},
-    {2,     256, 4,   2,     256, 100, 300,  290, 2,    true, ACTIVATION_GELU,
-     false, 301, 290, false, 0,   0,   NULL, 0,   false},
-    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_RELU, true, 7, 6, true, 0, 0, NULL, 0, false},
-    {2, 64, 2, 2, 176, 67, 9, 0, 3, false, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0, false},
-    {2, 192, 3, 1, 200, 131, 400, 300, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0, false},
-    {1,      448,   7, 1, 1304,  301, 1500, 1400,           2, true,
-     SWIGLU, false, 0, 0, false, 0,   0,    "qwen2.5-0.5b", 0, false},
-    {2, 136, 4, 2, 264, 99, 200, 127, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 128, false},
-    {1, 72, 3, 3, 40, 17000, 40, 30, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 32, false},
-    {1, 2048, 4, 2, 3000, 200, 9, 5, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 64, false},
-    {2, 160, 2, 2, 200, 50, 12, 5, 3, true, SWIGLU, false, 0, 0, true, 0, 0, "llama-nano", 0, false},
+    {1,     64, 2, 2,     256, 67, 9,    0, 2,     false, ACTIVATION_GELU_TANH,
+     false, 0,  0, false, 0,   0,  NULL, 0, false, false},
+    {2,     128, 4, 4,     512, 131, 40,   33, 3,     true, ACTIVATION_GELU_TANH,
+     false, 0,   0, false, 0,   0,   NULL, 0,  false, false},
+    {2,     256, 4, 2,     256, 100, 300,  290, 2,     true, ACTIVATION_RELU,
+     false, 0,   0, false, 0,   0,   NULL, 0,   false, false},
+    {1,     192, 3, 3,     768, 1000, 1500, 1400, 1,     true, ACTIVATION_GELU_TANH,
+     false, 0,   0, false, 0,   0,    NULL, 0,    false, false},
+    {1,     256, 2, 1,     1024, 300, 90,   70, 2,     false, ACTIVATION_TANH,
+     false, 0,   0, false, 0,    0,   NULL, 0,  false, false},
+    {1,     384, 12, 12,    512, 303, 20,   9, 2,     true, ACTIVATION_GELU_TANH,
+     false, 0,   0,  false, 0,   0,   NULL, 0, false, false},
+    {2,     1088, 17, 17,    256, 40, 20,   9, 2,     true, ACTIVATION_GELU_TANH,
+     false, 0,    0,  false, 0,   0,  NULL, 0, false, false},
+    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_TANH, false, 0, 0, true, 0, 0, NULL, 0, false, false},
+    {1,    256, 4,  4,     2048, 301, 40,   20, 2,     true, ACTIVATION_RELU,
+     true, 24,  -1, false, 0,    0,   NULL, 0,  false, false},
+    {2,    128, 4, 4,     512, 131, 40,   33, 3,     true, ACTIVATION_RELU,
+     true, 5,   3, false, 0,   0,   NULL, 0,  false, false},
+    {1,    192, 3,  3,     768, 100, 9,    0, 2,     false, ACTIVATION_RELU,
+     true, 1,   -1, false, 0,   0,   NULL, 0, false, false},
+    {1,    256, 2,   1,     512, 300, 20,   7, 2,     true, ACTIVATION_RELU,
+     true, 150, 149, false, 0,   0,   NULL, 0, false, false},
+    {1, 64, 2, 2, 256, 67, 9, 3, 2, true, ACTIVATION_TANH, true, 4, 0, false, 0, 0, NULL, 0, false, false},
+    {2, 128, 4, 4, 256, 67, 9, 3, 2, true, ACTIVATION_GELU, true, 0, 0, false, 0, 0, NULL, 0, false, false},
+    {2,     256, 4,   2,     256, 100, 300,  290, 2,     true, ACTIVATION_GELU,
+     false, 301, 290, false, 0,   0,   NULL, 0,   false, false},
+    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_RELU, true, 7, 6, true, 0, 0, NULL, 0, false, false},
+    {2, 64, 2, 2, 176, 67, 9, 0, 3, false, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0, false, false},
+    {2,     192, 3, 1,     200, 131, 400,          300, 3,     true, SWIGLU,
+     false, 0,   0, false, 0,   0,   "llama-nano", 0,   false, false},
+    {1,     448, 7, 1,     1304, 301, 1500,           1400, 2,     true, SWIGLU,
+     false, 0,   0, false, 0,    0,   "qwen2.5-0.5b", 0,    false, false},
+    {2,     136, 4, 2,     264, 99, 200,          127, 3,     true, SWIGLU,
+     false, 0,   0, false, 0,   0,  "qwen3-0.6b", 128, false, false},
+    {1,     72, 3, 3,     40, 17000, 40,           30, 1,     true, SWIGLU,
+     false, 0,  0, false, 0,  0,     "qwen3-0.6b", 32, false, false},
+    {1, 2048, 4,     2, 3000, 200,          9,  5,     1,    true, SWIGLU, false,
+     0, 0,    false, 0, 0,    "llama-nano", 64, false, false},
+    {2, 160, 2, 2, 200, 50, 12, 5, 3, true, SWIGLU, false, 0, 0, true, 0, 0, "llama-nano", 0, false, false},
+    {2, 192, 3, 1, 224, 256, 40, 30, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0, false, true},
+    {1, 448, 7,     1, 2336, 17152,          30, 20,    2,   true, SWIGLU, false,
+     0, 0,   false, 0, 0,    "qwen2.5-0.5b", 0,  false, true},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 enum {
@@ -117,10 +134,22 @@ static void disturb_frequencies(Rig *rig, const Case *c, Tensor frequencies) {
     rig_set(rig, frequencies, moved);
 }
 
+static void write_groups(Ctx *ctx, Parameters *p, const double *values) {
+    for (int i = 0; i < p->count && !ctx->measuring; i++) {
+        const int64_t count = p->info[i].count;
+        float *floats = memory_array((size_t)count, sizeof *floats);
+        for (int64_t k = 0; k < count; k++) floats[k] = (float)values[p->info[i].offset + k];
+        expect_ok(parameter_write(ctx, p, i, floats));
+        memory_free(floats);
+    }
+    if (!ctx->measuring) expect_ok(parameters_copy_head(ctx, p));
+}
+
 /* The weights of the case, disturbed, in the model's own layout. */
 static void set_weights(Rig *rig, const Case *c, Transformer *model, double *const *in) {
     Parameters *p = &model->parameters;
     const double *values = in[WEIGHTS];
+    if (dtype_grouped(p->packed)) return write_groups(&rig->ctx, p, values);
     if (c->noise > 0 && !rig->ctx.measuring) {
         double *moved = zeros(p->size);
         float *draws = memory_array((size_t)p->size, sizeof *draws);
@@ -174,6 +203,7 @@ static void body(Rig *rig, const void *what, double *const *in, double *const *o
     ctx->observe = note;
     if (fp8) ctx->fuses |= FUSE_FP8;
     expect_ok(transformer_open(&config, &model));
+    if (c->groups && ctx->device->backend == BACKEND_CUDA) model.parameters.packed = I8;
     expect_ok(transformer_take(ctx, &model, false));
     expect_ok(transformer_take_cache(ctx, &model, 1, c->capacity, c->source, &cache));
     set_weights(rig, c, &model, in);
@@ -207,6 +237,25 @@ static double *scaled(int64_t count, double scale, double shift, Dtype dtype) {
     return values;
 }
 
+/* Rounds a matrix to the values of I8 by groups, which quantizing again does not change. */
+static void round_to_groups(double *values, Shape shape) {
+    const int64_t count = shape_count(shape);
+    if (shape.rank != 2 || shape.d[0] % GROUP_ROWS || shape.d[1] % GROUP) return;
+    float *floats = memory_array((size_t)count, sizeof *floats);
+    Tensor matrix = tensor_view(memory_array((size_t)count, 1), I8, shape);
+    matrix.scales = memory_array((size_t)(count / GROUP), sizeof(uint16_t));
+    for (int64_t i = 0; i < count; i++) floats[i] = (float)values[i];
+    groups_quantize(matrix, 0, count, floats, NULL);
+    for (int64_t g = 0; g < count / GROUP; g++) {
+        int8_t codes[GROUP];
+        const double scale = groups_codes(matrix, g * GROUP / shape.d[1], g % (shape.d[1] / GROUP), codes);
+        for (int i = 0; i < GROUP; i++) values[g * GROUP + i] = scale * codes[i];
+    }
+    memory_free(floats);
+    memory_free(matrix.data);
+    memory_free(matrix.scales);
+}
+
 /* Random values in the flat layout of the parameters, scaled so that products keep the size of their
  * input. */
 static double *weights_of(const Case *c, Dtype dtype) {
@@ -220,6 +269,7 @@ static double *weights_of(const Case *c, Dtype dtype) {
         double scale = table ? 1 : info->shape.rank > 1 ? 1 / sqrt((double)info->shape.d[1]) : 0.3;
         memcpy(all + info->offset, scaled(info->count, scale, info->constant, dtype),
                (size_t)info->count * sizeof *all);
+        if (c->groups) round_to_groups(all + info->offset, info->shape);
     }
     parameters_close(&p);
     return all;

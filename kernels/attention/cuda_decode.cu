@@ -112,10 +112,10 @@ __device__ inline Seen<1> merge_all(Load load, const float *maxima, const float 
 }
 
 template <class T>
-__device__ inline void write(const Problem &p, const HeadTile &mine, const Seen<1> &all) {
+__device__ inline void write(const Problem &p, const HeadTile &mine, int column, const Seen<1> &all) {
     T *const to = head_rows<T>(p, p.y, mine.b, mine.head) + mine.tile * p.y.row;
-    to[threadIdx.x] = from_float<T>(all.sum == 0.0f ? 0.0f : all.y[0] / all.sum);
-    if (p.lse && threadIdx.x == 0)
+    to[column] = from_float<T>(all.sum == 0.0f ? 0.0f : all.y[0] / all.sum);
+    if (p.lse && column == 0)
         p.lse[(int64_t(mine.b) * p.heads + mine.head) * p.queries + mine.tile] =
             all.sum == 0.0f ? -INFINITY : (all.maximum + log2f(all.sum)) * LN_2;
 }
@@ -139,12 +139,13 @@ __device__ inline void write_together(const Problem &p, const Splits &splits, co
     }
     __syncthreads();
     if (last && own < width)
-        write<T>(p, mine, merge_all(FromL2(), all + width, all + width + 1, all + own, parts, step, step));
+        write<T>(p, mine, own,
+                 merge_all(FromL2(), all + width, all + width + 1, all + own, parts, step, step));
 }
 
 /* Floor: 2 * keys * kv_heads * D * sizeof(T) bytes. */
 /* Anatomy. Parallel: over queries of one head, or up to 4 heads or queries; up to 16 parts of the keys. Launch:
- * queries x heads x batch, by parts, or divided by 4; blocks of 256. Holds: 80 to 128 registers, 66 to 97 KiB
+ * queries x heads x batch, by parts, or divided by 4; blocks of 256. Holds: 75 to 128 registers, 66 to 97 KiB
  * shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes per load, coalesced within a head's row, 2 or
  * 4 rounds of 2 keys in flight. Syncs: shuffles and one barrier; two more and a ticket where keys are split.
  * Fusion: the projections around it: kernels/decode does. */
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
     if (part == 0 && mine.tile == 0 && mine.head % p.group == 0) append<T>(p, fresh, mine, past);
 
-    const int warp = int(threadIdx.x) / 32, own = min(int(threadIdx.x), p.width - 1);
+    const int warp = int(threadIdx.x) / 32;
 #pragma unroll
     for (int a = 0; a < ALL; a++) {
         merge_warp<LANES>(group_seen[a]);
@@ -254,14 +255,19 @@ __global__ void __launch_bounds__(THREADS, 2)
         if (int(threadIdx.x) % 32 < LANES) store_floats<COLUMNS>(&ys[a][warp][column], group_seen[a].y);
     }
     __syncthreads();
-    for (int a = 0; a < ALL; a++) {
+    if (ALL == 1 && parts > 1) {
+        const int own = min(int(threadIdx.x), p.width - 1);
+        write_together<T>(
+            p, splits, mine,
+            merge_all(FromShared(), maxima[0], sums[0], &ys[0][0][own], WARPS, 1, LANES * COLUMNS), parts);
+        return;
+    }
+    for (int i = int(threadIdx.x); i < ALL * p.width; i += THREADS) {
+        const int a = i / p.width, own = i % p.width;
         const HeadTile to = {mine.tile + a % QUERIES, mine.head + a / QUERIES, mine.b};
         const Seen<1> all =
             merge_all(FromShared(), maxima[a], sums[a], &ys[a][0][own], WARPS, 1, LANES * COLUMNS);
-        if (ALL == 1 && parts > 1)
-            write_together<T>(p, splits, to, all, parts);
-        else if (int(threadIdx.x) < p.width && to.tile < p.queries)
-            write<T>(p, to, all);
+        if (to.tile < p.queries) write<T>(p, to, own, all);
     }
 }
 

@@ -203,7 +203,12 @@ Product<T> product_of(const Decode *d, const Source &from, const DecodeAffine *n
     p.x = data_of<T>(from.x);
     p.id = from.id;
     p.norm = norm ? data_of<T>(norm->weight) : nullptr;
-    p.weight = data_of<T>(by.weight);
+    if (by.weight.dtype == I8) {
+        p.codes = data_of<int8_t>(by.weight);
+        p.scales = static_cast<const bf16 *>(by.weight.scales);
+    } else {
+        p.weight = data_of<T>(by.weight);
+    }
     p.bias = data_of<T>(by.bias);
     p.y = data_of<T>(y);
     p.in = int(tensor_width(by.weight));

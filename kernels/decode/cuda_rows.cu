@@ -135,10 +135,10 @@ Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
 } // namespace
 
 Status product(Ctx *ctx, const Product<float> &p, bool gated) {
-    return choose(ctx, p, gated);
+    return p.codes ? product_by_groups(ctx, p, gated) : choose(ctx, p, gated);
 }
 Status product(Ctx *ctx, const Product<bf16> &p, bool gated) {
-    return choose(ctx, p, gated);
+    return p.codes ? product_by_groups(ctx, p, gated) : choose(ctx, p, gated);
 }
 
 } // namespace decode

@@ -28,6 +28,8 @@ struct Product {
     const int *id;          // (1) or NULL
     const T *norm;          // (in): the weight of x's norm, or NULL: none
     const T *weight, *bias; // (out, in); (out) or NULL. Gated: 2*out rows, and y = silu(first) * second
+    const int8_t *codes;    // weight as I8 by groups (base/groups.h), or NULL
+    const bf16 *scales;     // its scales
     const T *skip;          // (out) or NULL; with skip_id, a row of (V, out)
     const int *skip_id;     // (1) or NULL
     T *y;                   // (out), or NULL:
@@ -53,6 +55,9 @@ struct Heads {
 /* in is a multiple of 16 bytes; D is 32, 64 or 128. */
 CHECKED Status product(Ctx *ctx, const Product<float> &p, bool gated);
 CHECKED Status product(Ctx *ctx, const Product<bf16> &p, bool gated);
+/* The same by codes; out is a multiple of GROUP_ROWS, in of GROUP. */
+CHECKED Status product_by_groups(Ctx *ctx, const Product<float> &p, bool gated);
+CHECKED Status product_by_groups(Ctx *ctx, const Product<bf16> &p, bool gated);
 CHECKED Status heads(Ctx *ctx, const Heads<float> &h, int D);
 CHECKED Status heads(Ctx *ctx, const Heads<bf16> &h, int D);
 

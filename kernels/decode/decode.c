@@ -189,6 +189,16 @@ Work decode_work(const Decode *d) {
     return w;
 }
 
+/* Whether it has kernels for all weights: floats or, with RMS norms, also I8. */
+static bool reads_weights(const Decode *d) {
+    const DecodeLayer *l = &d->layers[0];
+    const Dtype dtypes[] = {l->qkv.weight.dtype, l->projection.weight.dtype, l->expand.weight.dtype,
+                            l->contract.weight.dtype, d->head.dtype};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (dtype_grouped(dtypes[i]) && (dtypes[i] != I8 || !rms(d))) return false;
+    return true;
+}
+
 /* Whether the fused form runs: every operation that it replaces must be fused, and it must have kernels for
  * the decoder. Its sums have another order than those of several rows. */
 static bool fused(const Ctx *ctx, const Decode *d) {
@@ -201,7 +211,7 @@ static bool fused(const Ctx *ctx, const Decode *d) {
                                tensor_width(l->contract.weight)};
     if (ctx->fuses & FUSE_INVARIANT) return false;
     if (d->norm_after && !tensor_empty(d->final_norm.weight)) return false;
-    if (dtype_grouped(l->qkv.weight.dtype) || dtype_grouped(d->head.dtype)) return false;
+    if (!reads_weights(d)) return false;
     return decode_cuda_serves && decode_cuda_serves(ctx, &sizes);
 }
 
