@@ -269,7 +269,8 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
 /* pre is saved only for the backward pass. */
 template <typename T>
 Status forward_gated(Ctx *ctx, const LinearForward *l) {
-    if (linear_tiles_suit(ctx, l)) return linear_tiles(ctx, l);
+    // while measuring, the scratch of fewer rows is taken, too
+    if (!ctx->measuring && linear_tiles_suit(ctx, l)) return linear_tiles(ctx, l);
     Tensor pre = l->pre; // (..., O)
     TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
     const Gemm product = linear_product(l, l->y, 0);
