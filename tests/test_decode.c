@@ -3,7 +3,6 @@
  * disturbing the weights by the dtype's unit roundoff. */
 #include "model/transformer.h"
 
-#include "base/groups.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "tests/support/compare.h"
@@ -238,22 +237,14 @@ static double *scaled(int64_t count, double scale, double shift, Dtype dtype) {
 }
 
 /* Rounds a matrix to the values of I8 by groups, which quantizing again does not change. */
-static void round_to_groups(double *values, Shape shape) {
+static void round_matrix(double *values, Shape shape) {
     const int64_t count = shape_count(shape);
     if (shape.rank != 2 || shape.d[0] % GROUP_ROWS || shape.d[1] % GROUP) return;
     float *floats = memory_array((size_t)count, sizeof *floats);
-    Tensor matrix = tensor_view(memory_array((size_t)count, 1), I8, shape);
-    matrix.scales = memory_array((size_t)(count / GROUP), sizeof(uint16_t));
     for (int64_t i = 0; i < count; i++) floats[i] = (float)values[i];
-    groups_quantize(matrix, 0, count, floats, NULL);
-    for (int64_t g = 0; g < count / GROUP; g++) {
-        int8_t codes[GROUP];
-        const double scale = groups_codes(matrix, g * GROUP / shape.d[1], g % (shape.d[1] / GROUP), codes);
-        for (int i = 0; i < GROUP; i++) values[g * GROUP + i] = scale * codes[i];
-    }
+    round_to_groups(floats, I8, shape);
+    for (int64_t i = 0; i < count; i++) values[i] = floats[i];
     memory_free(floats);
-    memory_free(matrix.data);
-    memory_free(matrix.scales);
 }
 
 /* Random values in the flat layout of the parameters, scaled so that products keep the size of their
@@ -269,7 +260,7 @@ static double *weights_of(const Case *c, Dtype dtype) {
         double scale = table ? 1 : info->shape.rank > 1 ? 1 / sqrt((double)info->shape.d[1]) : 0.3;
         memcpy(all + info->offset, scaled(info->count, scale, info->constant, dtype),
                (size_t)info->count * sizeof *all);
-        if (c->groups) round_to_groups(all + info->offset, info->shape);
+        if (c->groups) round_matrix(all + info->offset, info->shape);
     }
     parameters_close(&p);
     return all;

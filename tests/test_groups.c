@@ -133,7 +133,8 @@ static void run_layer(Rig *rig, const void *what, double *const *in, double *con
 }
 
 /* A product and its error bound. One rounding precedes the sums: x to 8 bits, with at most half a step of
- * each group, or the weight to the dtype; in tf32 both are rounded to 10 bits. The sums then round each term at most `in` times in fp32. */
+ * each group, or the weight to the dtype; in tf32 both are rounded to 10 bits. The sums then round each term
+ * at most `in` times in fp32. */
 typedef struct {
     double value, bound;
 } Product;
@@ -182,17 +183,8 @@ static void steps_of(const double *x, int64_t in, double *scales) {
 
 /* The values that a layer's weight stands for. */
 static void quantized(const Layer *l, const double *values, float *w) {
-    static uint8_t codes[1 << 17];
-    static uint16_t scales[1 << 12];
-    Tensor weight = tensor_view(codes, l->dtype, shape2(l->out, l->in));
-    weight.scales = scales;
     for (int64_t i = 0; i < l->out * l->in; i++) w[i] = (float)values[i];
-    groups_quantize(weight, 0, l->out * l->in, w, NULL);
-    for (int64_t g = 0; g < l->out * l->in / GROUP; g++) {
-        int8_t group[GROUP];
-        const float scale = groups_codes(weight, g * GROUP / l->in, g % (l->in / GROUP), group);
-        for (int i = 0; i < GROUP; i++) w[g * GROUP + i] = scale * (float)group[i];
-    }
+    round_to_groups(w, l->dtype, shape2(l->out, l->in));
 }
 
 static void check_layers(const Variant *v) {

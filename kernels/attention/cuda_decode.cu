@@ -4,12 +4,13 @@
 #include "kernels/cuda/seen.cuh"
 #include "kernels/cuda/words.cuh"
 
-/* A block takes one query of one head, or of HEADS heads that share keys and values, or QUERIES of one head. LANES threads share a
- * key, 8 columns each. The block's groups of LANES run through the keys in parallel, each with its own online
- * softmax; a thread copies its columns of the next rounds of keys into a ring in shared memory. Then their results are merged in a fixed order. Many keys are split
- * among blocks, and the last block to finish merges all results, also in a fixed order (Dao, Haziza, Massa,
- * Sizov 2023, "Flash-Decoding"). New rows of k and v are read from the projection's output and appended to
- * the cache; no block of this launch reads them from the cache. */
+/* A block takes one query of one head, or of HEADS heads that share keys and values, or QUERIES of one head.
+ * LANES threads share a key, 8 columns each. The block's groups of LANES run through the keys in parallel,
+ * each with its own online softmax; a thread copies its columns of the next rounds of keys into a ring in
+ * shared memory. Then their results are merged in a fixed order. Many keys are split among blocks, and the
+ * last block to finish merges all results, also in a fixed order (Dao, Haziza, Massa, Sizov 2023,
+ * "Flash-Decoding"). New rows of k and v are read from the projection's output and appended to the cache; no
+ * block of this launch reads them from the cache. */
 
 namespace attention {
 namespace {
@@ -35,7 +36,7 @@ struct Splits {
 
 /* A thread's ring: STAGES rounds of UNROLL keys and values, 8 columns each, which only this thread reads. */
 template <class T>
-struct Ring {
+struct KeyRing {
     static constexpr int PIECES = COLUMNS / VECTOR<T>, ROUND = 2 * UNROLL * PIECES; // in words
     static constexpr int BYTES = 64 * 1024, ROUND_BYTES = ROUND * THREADS * int(sizeof(Words));
     static constexpr int STAGES = BYTES / ROUND_BYTES;
@@ -144,17 +145,16 @@ __device__ inline void write_together(const Problem &p, const Splits &splits, co
 }
 
 /* Floor: 2 * keys * kv_heads * D * sizeof(T) bytes. */
-/* Anatomy. Parallel: over queries of one head, or up to 4 heads or queries; up to 16 parts of the keys. Launch:
- * queries x heads x batch, by parts, or divided by 4; blocks of 256. Holds: 75 to 128 registers, 66 to 97 KiB
- * shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes per load, coalesced within a head's row, 2 or
- * 4 rounds of 2 keys in flight. Syncs: shuffles and one barrier; two more and a ticket where keys are split.
- * Fusion: the projections around it: kernels/decode does. */
+/* Anatomy. Parallel: over queries of one head, or up to 4 heads or queries; up to 16 parts of the keys.
+ * Launch: queries x heads x batch, by parts, or divided by 4; blocks of 256. Holds: 75 to 128 registers, 66
+ * to 97 KiB shared. Occupancy: registers; 25% of the warps. Reads: 16 bytes per load, coalesced within a
+ * head's row, 2 or 4 rounds of 2 keys in flight. Syncs: shuffles and one barrier; two more and a ticket where
+ * keys are split. Fusion: the projections around it: kernels/decode does. */
 template <class T, int LANES, int HEADS, int QUERIES>
 __global__ void __launch_bounds__(THREADS, 2)
     decode_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
                   const __grid_constant__ Splits splits) {
     constexpr int GROUPS = THREADS / LANES, ALL = HEADS * QUERIES;
-    typedef Ring<T> Keys;
     extern __shared__ Words shared_words[];
     __shared__ float maxima[ALL][WARPS], sums[ALL][WARPS];
     __shared__ alignas(16) float ys[ALL][WARPS][LANES * COLUMNS];
@@ -197,8 +197,8 @@ __global__ void __launch_bounds__(THREADS, 2)
         group_seen[a] = {-INFINITY, 0.0f, {}};
     }
 
-    const Keys ring = {shared_words};
-    constexpr int STEP = GROUPS * UNROLL, AHEAD = Keys::STAGES - 1;
+    const KeyRing<T> ring = {shared_words};
+    constexpr int STEP = GROUPS * UNROLL, AHEAD = KeyRing<T>::STAGES - 1;
     const auto start = [&](int first, int stage) {
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
@@ -275,7 +275,7 @@ template <class T, int LANES, int HEADS, int QUERIES>
 Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
     const int64_t tiles = divide_up(p.queries, QUERIES) * (p.heads / HEADS) * p.batch;
     return LAUNCH_EARLY(ctx, (decode_kernel<T, LANES, HEADS, QUERIES>),
-                        dim3(unsigned(tiles), unsigned(splits.most)), THREADS, Ring<T>::BYTES, p, fresh,
+                        dim3(unsigned(tiles), unsigned(splits.most)), THREADS, KeyRing<T>::BYTES, p, fresh,
                         splits);
 }
 

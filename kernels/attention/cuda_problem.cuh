@@ -94,17 +94,6 @@ __device__ inline T *head_rows(const Problem &p, const Rows &rows, int b, int he
     return static_cast<T *>(rows.data) + b * rows.batch + int64_t(head) * p.width;
 }
 
-/* N neighbours of a row as fp32, zero from `count` on, which may be negative. */
-template <int N, class T>
-__device__ inline void load_columns(const T *from, int count, bool vector, float (&x)[N]) {
-    if (count >= N && vector) {
-        load_floats<N>(from, x);
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) x[i] = i < count ? to_float(from[i]) : 0.0f;
-}
-
 /* The tile and head of a block. Tiles vary fastest, so that the blocks of a head share its keys and values in
  * L2; under a causal mask a head's longest tile comes first. */
 struct HeadTile {

@@ -27,4 +27,12 @@ Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const 
     return OK;
 }
 
+Status matrix_map_encode(const void *data, int64_t rows, int64_t width, int64_t ld, int tile_rows,
+                         CUtensorMap *map, int tile_columns) {
+    const cuuint64_t extents[2] = {cuuint64_t(width), cuuint64_t(rows)};
+    const cuuint64_t strides[1] = {cuuint64_t(ld) * sizeof(uint16_t)};
+    const cuuint32_t tile[2] = {cuuint32_t(tile_columns), cuuint32_t(tile_rows)};
+    return tensor_map_encode(const_cast<void *>(data), 2, extents, strides, tile, map);
+}
+
 } // namespace gpu

@@ -30,6 +30,9 @@ __device__ inline int uniform(int x) {
  * outside the tensor read as zero and are not written. */
 CHECKED Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const cuuint64_t *strides,
                                  const cuuint32_t *tile, CUtensorMap *map);
+/* The same for a matrix (rows, width) with rows `ld` elements apart, for tiles of tile_rows x tile_columns. */
+CHECKED Status matrix_map_encode(const void *data, int64_t rows, int64_t width, int64_t ld, int tile_rows,
+                                 CUtensorMap *map, int tile_columns = BLOCK_COLUMNS);
 
 /* Starts the copy of the tile at (row, column). Its full size in bytes, including elements outside the
  * matrix, counts towards `barrier`. Called by one thread. */
@@ -50,8 +53,8 @@ __device__ inline void load_block_4d_async(void *to, const CUtensorMap &map, int
         "l"(&map), "r"(column), "r"(0), "r"(row), "r"(shared_address(barrier))
         : "memory");
 }
-/* The same as load_block_async into every block of the cluster whose bit is set in `blocks`, at the same shared-memory
- * address; the bytes count towards each block's barrier. */
+/* The same as load_block_async into every block of the cluster whose bit is set in `blocks`, at the same
+ * shared-memory address; the bytes count towards each block's barrier. */
 __device__ inline void load_block_to_cluster(void *to, const CUtensorMap &map, int row, int column,
                                              uint64_t *barrier, uint16_t blocks) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -93,8 +96,8 @@ __device__ inline void load_bytes_async(void *to, const void *from, int bytes, u
         "l"(from), "r"(bytes), "r"(shared_address(barrier))
         : "memory");
 }
-/* Copies `bytes` of this block's shared memory to this address in the cluster's block `rank`; they count towards
- * the barrier at this address in that block. The source stays as it is until then. */
+/* Copies `bytes` of this block's shared memory to this address in the cluster's block `rank`; they count
+ * towards the barrier at this address in that block. The source stays as it is until then. */
 __device__ inline void send_bytes_async(void *to, const void *from, int bytes, uint64_t *barrier,
                                         uint32_t rank) {
     asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %4;\n"
@@ -373,9 +376,9 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)),                        \
                    "n"(int(TRANSPOSED_B)))
 
-/* c (64 x 8N) = a b, or += if `add`, for 16 columns of the sum; N = 1, 2, 4, 8, 12, 16 or 24. Both operands are
- * in shared memory. Warp w of the warpgroup has rows 16w to 16w + 15, as in cuda_tile.cuh: with g = lane /
- * 4 and t = lane % 4, c[n][0] and c[n][1] are row g, columns 8n + 2t and 8n + 2t + 1; c[n][2] and c[n][3]
+/* c (64 x 8N) = a b, or += if `add`, for 16 columns of the sum; N = 1, 2, 4, 8, 12, 16 or 24. Both operands
+ * are in shared memory. Warp w of the warpgroup has rows 16w to 16w + 15, as in cuda_tile.cuh: with g = lane
+ * / 4 and t = lane % 4, c[n][0] and c[n][1] are row g, columns 8n + 2t and 8n + 2t + 1; c[n][2] and c[n][3]
  * are row g + 8. */
 template <bool TRANSPOSED_A, bool TRANSPOSED_B, int N>
 __device__ inline void multiply_async(float (&c)[N][4], uint64_t a, uint64_t b, bool add) {

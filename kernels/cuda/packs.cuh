@@ -130,6 +130,18 @@ __device__ inline void store_floats(T *to, const float (&x)[N]) {
     store_pack<N>(to, pack);
 }
 
+/* N neighbours of a row as fp32, zero from `count` on, which may be negative; `vector`: rows can be walked in
+ * packs of N. */
+template <int N, class T>
+__device__ inline void load_columns(const T *from, int count, bool vector, float (&x)[N]) {
+    if (count >= N && vector) {
+        load_floats<N>(from, x);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) x[i] = i < count ? to_float(from[i]) : 0.0f;
+}
+
 /* Whether rows can be walked in packs of `n` elements: every extent (widths, strides) is a multiple of n and
  * every pointer is 16-byte aligned (NULL is). */
 static inline bool walks_in_packs(int n, std::initializer_list<int64_t> extents,

@@ -107,11 +107,11 @@ __device__ inline void write(const Product<T> &p, int own, float rstd, const flo
 }
 
 /* Floor: out * in bytes of codes and 1/16 of it for scales. */
-/* Anatomy. Parallel: over tiles of 8 outputs, one or more per block; warps over the inputs. Launch: outputs / 8
- * blocks of 256, at most 8 per multiprocessor. Holds: 119 to 128 registers, 576 or 1088 bytes shared, little
- * spill. Occupancy: registers; 25% of the warps. Reads: 16 bytes of codes and 8 of scales per load, coalesced, 4
- * or 8 in flight, the first before the wait. Syncs: a barrier of the block per tile. Fusion: the next product, by
- * a barrier of the grid. */
+/* Anatomy. Parallel: over tiles of 8 outputs, one or more per block; warps over the inputs. Launch: outputs /
+ * 8 blocks of 256, at most 8 per multiprocessor. Holds: 119 to 128 registers, 576 or 1088 bytes shared,
+ * little spill. Occupancy: registers; 25% of the warps. Reads: 16 bytes of codes and 8 of scales per load,
+ * coalesced, 4 or 8 in flight, the first before the wait. Syncs: a barrier of the block per tile. Fusion: the
+ * next product, by a barrier of the grid. */
 template <class T, int ROUND, bool GATED>
 __global__ void __launch_bounds__(THREADS, 2) groups_kernel(const __grid_constant__ Product<T> p) {
     constexpr int MATRICES = GATED ? 2 : 1;

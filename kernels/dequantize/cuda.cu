@@ -10,8 +10,8 @@ constexpr int THREADS = 256, FOUR = 4, FOURS = GROUP / FOUR; // codes per word; 
 constexpr int MOST_ROWS = 65535;                             // of a grid
 
 /* Floor: read codes and scales, write y: (sizeof(T) + 1) bytes an element. */
-/* Anatomy. Parallel: over a row's words of 4 codes, one per thread; rows. Launch: words / 256 x rows blocks of
- * 256. Holds: 16 to 24 registers, no shared memory. Occupancy: none limits. Reads: 4 bytes per load, every
+/* Anatomy. Parallel: over a row's words of 4 codes, one per thread; rows. Launch: words / 256 x rows blocks
+ * of 256. Holds: 16 to 24 registers, no shared memory. Occupancy: none limits. Reads: 4 bytes per load, every
  * eighth word of a tile; the tile's other rows from the caches. Syncs: none. Fusion: with the product that
  * reads y, as decoding does. */
 template <class T>
@@ -36,7 +36,7 @@ template <class T>
 static Status dequantize_cuda(Ctx *ctx, const void *contract) {
     const Dequantize *d = static_cast<const Dequantize *>(contract);
     const int rows = int(tensor_rows(d->x)), groups = int(tensor_width(d->x) / GROUP);
-    if (d->x.dtype != I8) return fail(ERROR_USAGE, "int4 weights run on the CPU only; add --device=cpu");
+    if (d->x.dtype != I8) return fail(ERROR_INTERNAL, "dequantize: a GPU has no kernel for I4");
     const dim3 blocks(unsigned(divide_up(groups * FOURS, THREADS)),
                       unsigned(rows < MOST_ROWS ? rows : MOST_ROWS));
     PRIMITIVE (ctx, "dequantize", ELEMENTWISE)

@@ -19,8 +19,8 @@ CHECKED Status dequantize_forward(Ctx *ctx, const Dequantize *d);
 /* x's values in `dtype`: x itself if it is not grouped, else a tensor from scratch. */
 CHECKED Status dequantize_values(Ctx *ctx, Tensor x, Dtype dtype, Tensor *values);
 
-/* The rows of a matrix by groups that hold `count` elements from `first` on, in host memory: on the CPU the matrix
- * itself, on a GPU a copy of whole tiles. host_groups_close writes it back if it is `changed`. */
+/* The rows of a matrix by groups that hold `count` elements from `first` on, in host memory: on the CPU the
+ * matrix itself, on a GPU a copy of whole tiles. host_groups_close writes it back if it is `changed`. */
 typedef struct {
     Tensor matrix;
     int64_t first;        // index in `matrix` of the element `first`

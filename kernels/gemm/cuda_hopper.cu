@@ -197,15 +197,6 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- the launch ---- */
 
-/* Tensor map of a matrix with rows `ld` apart, for copies of tiles of `tile_rows` x `tile_columns`. */
-Status matrix_map(const void *data, int64_t rows, int64_t width, int64_t ld, int tile_rows, CUtensorMap *map,
-                  int tile_columns = BLOCK_COLUMNS) {
-    const cuuint64_t extents[2] = {cuuint64_t(width), cuuint64_t(rows)};
-    const cuuint64_t strides[1] = {cuuint64_t(ld) * sizeof(bf16)};
-    const cuuint32_t tile[2] = {cuuint32_t(tile_columns), cuuint32_t(tile_rows)};
-    return tensor_map_encode(const_cast<void *>(data), 2, extents, strides, tile, map);
-}
-
 /* Tensor maps of C and aux, and of the second halves of a gated layer's. */
 template <class F>
 Status output_maps(const Gemm *g, const GemmEpilogue *e, void *c, Maps *maps) {
@@ -213,13 +204,14 @@ Status output_maps(const Gemm *g, const GemmEpilogue *e, void *c, Maps *maps) {
     const int64_t width = F::GATE ? g->n / 2 : g->n;
     const bf16 *const aux = static_cast<const bf16 *>(F::FINISH == Finish::ADD ? e->added : e->aux);
     const int64_t aux_ld = F::FINISH == Finish::ADD ? g->ldc : e->aux_ld;
-    TRY(matrix_map(c, g->m, width, g->ldc, 16, &maps->c, TILE));
+    TRY(matrix_map_encode(c, g->m, width, g->ldc, 16, &maps->c, TILE));
     if (F::PAIRS)
-        TRY(matrix_map(static_cast<bf16 *>(c) + width, g->m, width, g->ldc, 16, &maps->second_c, TILE));
+        TRY(matrix_map_encode(static_cast<bf16 *>(c) + width, g->m, width, g->ldc, 16, &maps->second_c,
+                              TILE));
     if (!aux) return OK;
-    TRY(matrix_map(aux, g->m, width, aux_ld, AUX_ROWS, &maps->aux, TILE));
+    TRY(matrix_map_encode(aux, g->m, width, aux_ld, AUX_ROWS, &maps->aux, TILE));
     if (!F::PAIRS && !F::GATE) return OK;
-    return matrix_map(aux + width, g->m, width, aux_ld, AUX_ROWS, &maps->second_aux, TILE);
+    return matrix_map_encode(aux + width, g->m, width, aux_ld, AUX_ROWS, &maps->second_aux, TILE);
 }
 
 /* How many clusters' tiles of rows keep their rows of A, 8 MiB in all, in L2 while the columns are swept. */
@@ -232,9 +224,9 @@ template <Finish FINISH>
 Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
     typedef Form<FINISH> F;
     Maps maps = {};
-    TRY(matrix_map(g->a, g->m, g->k, g->lda, ROWS, &maps.a));
-    TRY(F::TRANSPOSED_B ? matrix_map(g->b, g->k, g->n, g->ldb, DEPTH / CLUSTER, &maps.b)
-                        : matrix_map(g->b, g->n, g->k, g->ldb, COLUMNS / CLUSTER, &maps.b));
+    TRY(matrix_map_encode(g->a, g->m, g->k, g->lda, ROWS, &maps.a));
+    TRY(F::TRANSPOSED_B ? matrix_map_encode(g->b, g->k, g->n, g->ldb, DEPTH / CLUSTER, &maps.b)
+                        : matrix_map_encode(g->b, g->n, g->k, g->ldb, COLUMNS / CLUSTER, &maps.b));
     TRY(output_maps<F>(g, e, c, &maps));
     Problem p = {};
     p.n = int(g->n);

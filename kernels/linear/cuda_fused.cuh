@@ -15,8 +15,8 @@ CHECKED Status linear_rows(Ctx *ctx, const LinearForward *l);
  * A linear layer of more rows by Hopper's tensor cores, with bias, skip and activation, gated ones too. With
  * FUSE_INVARIANT it takes every number of rows. */
 
-/* Whether linear_tiles runs this layer: bf16 on Hopper, whole 16-byte vectors; more than LINEAR_FEW_ROWS rows and
- * at most 64, or with FUSE_INVARIANT any number. */
+/* Whether linear_tiles runs this layer: bf16 on Hopper, whole 16-byte vectors; more than LINEAR_FEW_ROWS rows
+ * and at most 64, or with FUSE_INVARIANT any number. */
 bool linear_tiles_suit(const Ctx *ctx, const LinearForward *l);
 CHECKED Status linear_tiles(Ctx *ctx, const LinearForward *l);
 

@@ -4,14 +4,14 @@
 #include "kernels/cuda/packs.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 
-/* A block computes 64 outputs (or 128) of up to TOKENS rows of x: weights are the product's rows and rows of x
- * its columns, so that 8 rows of x fill an instruction. One warp copies tiles of both into a ring of stages
+/* A block computes 64 outputs (or 128) of up to TOKENS rows of x: weights are the product's rows and rows of
+ * x its columns, so that 8 rows of x fill an instruction. One warp copies tiles of both into a ring of stages
  * (TMA); it copies the first weights before the kernel that writes x has finished. Warpgroups multiply
  * (wgmma).
  *
  * The order of a sum depends only on the size of the weights: the blocks of a cluster divide the inputs into
- * slices, each adds its slice from the first input to the last, and the slices are added in order. So the bits of a
- * row of y do not depend on the number of rows, which FUSE_INVARIANT requires. */
+ * slices, each adds its slice from the first input to the last, and the slices are added in order. So the
+ * bits of a row of y do not depend on the number of rows, which FUSE_INVARIANT requires. */
 namespace {
 
 using namespace gpu;
@@ -65,7 +65,8 @@ struct Place {
     }
 };
 
-/* A gated weight is copied as 8 rows of the gate and the same 8 of up in turns, so that a thread gets both. */
+/* A gated weight is copied as 8 rows of the gate and the same 8 of up in turns, so that a thread gets both.
+ * */
 template <bool GATED>
 __device__ inline void load_weight(void *to, const CUtensorMap &map, int output, int column,
                                    uint64_t *barrier) {
@@ -121,8 +122,8 @@ __device__ inline void multiply_slice(const Place<F> &mine, int group, typename 
     hold(c);
 }
 
-/* Puts each warp's sums in `parts` of the block that adds the slices of its outputs. Returns whether this warp does
- * so. */
+/* Puts each warp's sums in `parts` of the block that adds the slices of its outputs. Returns whether this
+ * warp does so. */
 template <class F>
 __device__ inline bool meet_slices(const Tiles &l, int warp, const float (&c)[F::N][4],
                                    typename F::Shared &shared) {
@@ -147,12 +148,8 @@ __device__ inline bool meet_slices(const Tiles &l, int warp, const float (&c)[F:
 /* EIGHT neighbours of a row, of which `count` are inside. */
 constexpr int EIGHT = VECTOR<bf16>;
 __device__ inline void add_eight(const bf16 *from, int count, bool vectors, float (&z)[EIGHT]) {
-    float x[EIGHT] = {};
-    if (vectors && count >= EIGHT)
-        load_floats<EIGHT>(from, x);
-    else
-        for (int e = 0; e < EIGHT; e++)
-            if (e < count) x[e] = to_float(from[e]);
+    float x[EIGHT];
+    load_columns<EIGHT>(from, count, vectors, x);
 #pragma unroll
     for (int e = 0; e < EIGHT; e++) z[e] += x[e];
 }
@@ -215,8 +212,8 @@ __device__ inline void write(const Tiles &l, const Place<F> &mine, int warp, typ
 /* Anatomy. Parallel: over tiles of 64 or 128 outputs and 8 to 128 rows; a cluster over up to 4 slices of the
  * inputs. Launch: tiles x slices blocks of 160 or 288. Holds: 77 to 96 registers, 92 to 193 KiB shared.
  * Occupancy: shared memory: two blocks per multiprocessor, one for many rows. Reads: whole tiles by the copy
- * engine (TMA), 4 to 10 stages ahead, the first before the wait. Syncs: barriers in shared memory; slices meet
- * in one block's. Fusion: nothing left but the next layer: bias, skip and activation are in it. */
+ * engine (TMA), 4 to 10 stages ahead, the first before the wait. Syncs: barriers in shared memory; slices
+ * meet in one block's. Fusion: nothing left but the next layer: bias, skip and activation are in it. */
 template <class F, bool GATED>
 __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
     multiply_tiles(const __grid_constant__ Tiles l, const __grid_constant__ CUtensorMap weight,
@@ -258,14 +255,6 @@ __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
     }
 }
 
-/* Maps of x and of an ungated weight: (rows, width), copied in tiles of `tile_rows`. */
-Status matrix_map(const void *data, int64_t rows, int64_t width, int tile_rows, CUtensorMap *map) {
-    const cuuint64_t extents[2] = {cuuint64_t(width), cuuint64_t(rows)};
-    const cuuint64_t strides[1] = {cuuint64_t(width) * sizeof(bf16)};
-    const cuuint32_t tile[2] = {DEPTH, cuuint32_t(tile_rows)};
-    return tensor_map_encode(const_cast<void *>(data), 2, extents, strides, tile, map);
-}
-
 /* A gated weight: (out / 16, 2, 8, in), eight rows of the gate and the same eight of up in turns. */
 Status gated_map(const void *data, int64_t out, int64_t width, int tile_rows, CUtensorMap *map) {
     const cuuint64_t row = cuuint64_t(width) * sizeof(bf16);
@@ -289,8 +278,8 @@ Status launch(Ctx *ctx, const LinearForward *l, const Tiles &tiles) {
     const int64_t in = tensor_width(l->weight);
     CUtensorMap weight, x;
     TRY(GATED ? gated_map(l->weight.data, tiles.out, in, F::GROUPS * OUTPUTS, &weight)
-              : matrix_map(l->weight.data, tiles.out, in, F::GROUPS * OUTPUTS, &weight));
-    TRY(matrix_map(l->x.data, tiles.rows, in, F::TOKENS, &x));
+              : matrix_map_encode(l->weight.data, tiles.out, in, in, F::GROUPS * OUTPUTS, &weight));
+    TRY(matrix_map_encode(l->x.data, tiles.rows, in, in, F::TOKENS, &x));
     const dim3 grid(unsigned(divide_up(tiles.rows, F::TOKENS) * tiles.slices),
                     unsigned(divide_up(tiles.out, F::GROUPS * OUTPUTS)));
     constexpr size_t shared = sizeof(typename F::Shared);

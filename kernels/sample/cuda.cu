@@ -320,8 +320,8 @@ struct Draw {
     int32_t *position, *token, *sampled;
 };
 
-/* Draws the token of row blockIdx.y. Floor: one read of the logits from L2, then about ten passes over the weights
- * in shared memory. */
+/* Draws the token of row blockIdx.y. Floor: one read of the logits from L2, then about ten passes over the
+ * weights in shared memory. */
 template <int BLOCKS>
 __device__ void draw(const Draw &d, int32_t *weights) {
     __shared__ Slots<BLOCKS> slots;
@@ -355,20 +355,20 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     d.position[own_row] = position + 1;
 }
 
-/* Anatomy. Parallel: over rows; over ids, 4 a thread and turn. Launch: rows blocks of 512. Holds: 64 registers, the row's
- * weights in shared memory where they fit, some spill. Occupancy: one block: its latency counts. Reads: 16
- * bytes per load, coalesced, once; then the weights in shared memory. Syncs: barriers of the block, about ten
- * rounds of sums. Fusion: with head_kernel, by its last block to finish. */
+/* Anatomy. Parallel: over rows; over ids, 4 a thread and turn. Launch: rows blocks of 512. Holds: 64
+ * registers, the row's weights in shared memory where they fit, some spill. Occupancy: one block: its latency
+ * counts. Reads: 16 bytes per load, coalesced, once; then the weights in shared memory. Syncs: barriers of
+ * the block, about ten rounds of sums. Fusion: with head_kernel, by its last block to finish. */
 __global__ void __launch_bounds__(THREADS) draw_alone(const __grid_constant__ Draw d) {
     extern __shared__ int4 weights[];
     draw<1>(d, reinterpret_cast<int32_t *>(weights));
 }
 
 /* Anatomy. Parallel: over rows; over ids, an eighth of the row a block, 4 a thread and turn. Launch: rows
- * clusters of 8 blocks of 512. Holds: 62 registers, the share's weights in shared memory where they fit. Occupancy: one
- * cluster: its latency counts. Reads: 16 bytes per load, coalesced, once; then the weights in shared memory.
- * Syncs: barriers of the cluster, about ten rounds of sums. Fusion: with head_kernel, by its last blocks to
- * finish. */
+ * clusters of 8 blocks of 512. Holds: 62 registers, the share's weights in shared memory where they fit.
+ * Occupancy: one cluster: its latency counts. Reads: 16 bytes per load, coalesced, once; then the weights in
+ * shared memory. Syncs: barriers of the cluster, about ten rounds of sums. Fusion: with head_kernel, by its
+ * last blocks to finish. */
 __global__ void __launch_bounds__(THREADS) draw_together(const __grid_constant__ Draw d) {
     if constexpr (gpu::HOPPER) {
         extern __shared__ int4 weights[];

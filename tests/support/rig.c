@@ -1,5 +1,7 @@
 #include "tests/support/rig.h"
 
+#include "base/groups.h"
+#include "base/memory.h"
 #include "base/random.h"
 
 #include <math.h>
@@ -140,6 +142,20 @@ static double bf16_value(uint16_t half) {
 
 double rounded(Dtype dtype, double value) {
     return dtype == F64 ? value : dtype == BF16 ? bf16_value(bf16_bits(value)) : (double)(float)value;
+}
+
+void round_to_groups(float *values, Dtype dtype, Shape shape) {
+    const int64_t count = shape_count(shape), per_row = shape.d[1] / GROUP;
+    Tensor matrix = tensor_view(memory_array((size_t)count, 1), dtype, shape);
+    matrix.scales = memory_array((size_t)(count / GROUP), sizeof(uint16_t));
+    groups_quantize(matrix, 0, count, values, NULL);
+    for (int64_t g = 0; g < count / GROUP; g++) {
+        int8_t codes[GROUP];
+        const float scale = groups_codes(matrix, g / per_row, g % per_row, codes);
+        for (int i = 0; i < GROUP; i++) values[g * GROUP + i] = scale * (float)codes[i];
+    }
+    memory_free(matrix.data);
+    memory_free(matrix.scales);
 }
 
 static void encode(Dtype dtype, const double *values, int64_t count, void *bytes) {

@@ -63,3 +63,5 @@ double *zeros(int64_t count);
 double *normals(int64_t count, double scale, Dtype dtype); // rounded to dtype
 int32_t *integers(int64_t count, int32_t below);           // [0, below)
 double rounded(Dtype dtype, double value);
+/* Rounds a matrix of whole groups and tiles to the values that I8 or I4 keeps of it (base/groups.h). */
+void round_to_groups(float *values, Dtype dtype, Shape shape);
