@@ -6,6 +6,7 @@ namespace {
 /* Reads x directly from memory. */
 template <class T>
 struct Stored {
+    static constexpr int PARTS = 1;
     typedef Pack<T, COLUMNS> Raw;
     const T *x;
     int64_t width;
@@ -13,7 +14,7 @@ struct Stored {
     __device__ __forceinline__ Raw read(int64_t row, int64_t column) const {
         return load_pack<COLUMNS>(x + row * width + column);
     }
-    __device__ __forceinline__ void values(int64_t, const Raw &raw, float (&x)[COLUMNS]) const {
+    __device__ __forceinline__ void values(int, const Raw &raw, float (&x)[COLUMNS]) const {
 #pragma unroll
         for (int e = 0; e < COLUMNS; e++) x[e] = to_float(raw.e[e]);
     }

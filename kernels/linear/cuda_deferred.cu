@@ -18,6 +18,7 @@ __device__ __forceinline__ void as_bf16(Values &x) {
 /* activation(pre) */
 template <Activation A>
 struct Activated {
+    static constexpr int PARTS = 1;
     typedef Words Raw;
     const bf16 *pre;
     int64_t width;
@@ -25,7 +26,7 @@ struct Activated {
     __device__ __forceinline__ Raw read(int64_t row, int64_t column) const {
         return words_at(pre, row, width, column);
     }
-    __device__ __forceinline__ void values(int64_t, const Raw &raw, Values &x) const {
+    __device__ __forceinline__ void values(int, const Raw &raw, Values &x) const {
         unpack<bf16>(raw, x);
 #pragma unroll
         for (int e = 0; e < COLUMNS; e++) x[e] = activated<A>(x[e]);
@@ -35,6 +36,7 @@ struct Activated {
 
 /* silu(gate) * up, of pre (rows, 2 * width) */
 struct Gated {
+    static constexpr int PARTS = 1;
     struct Raw {
         Words gate, up;
     };
@@ -44,7 +46,7 @@ struct Gated {
     __device__ __forceinline__ Raw read(int64_t row, int64_t column) const {
         return {words_at(pre, row, 2 * width, column), words_at(pre, row, 2 * width, width + column)};
     }
-    __device__ __forceinline__ void values(int64_t, const Raw &raw, Values &x) const {
+    __device__ __forceinline__ void values(int, const Raw &raw, Values &x) const {
         Values up;
         unpack<bf16>(raw.gate, x);
         unpack<bf16>(raw.up, up);
@@ -57,6 +59,7 @@ struct Gated {
 /* dy * activation'(pre) */
 template <Activation A>
 struct Slope {
+    static constexpr int PARTS = 1;
     struct Raw {
         Words dy, pre;
     };
@@ -66,7 +69,7 @@ struct Slope {
     __device__ __forceinline__ Raw read(int64_t row, int64_t column) const {
         return {words_at(dy, row, width, column), words_at(pre, row, width, column)};
     }
-    __device__ __forceinline__ void values(int64_t, const Raw &raw, Values &x) const {
+    __device__ __forceinline__ void values(int, const Raw &raw, Values &x) const {
         Values z;
         unpack<bf16>(raw.dy, x);
         unpack<bf16>(raw.pre, z);
@@ -76,8 +79,9 @@ struct Slope {
     }
 };
 
-/* dgate = dy * up * silu'(gate), followed by dup = dy * silu(gate) in the next `width` columns */
+/* dgate = dy * up * silu'(gate) in the first part, dup = dy * silu(gate) in the second */
 struct GatedSlope {
+    static constexpr int PARTS = 2;
     struct Raw {
         Words dy, gate, up;
     };
@@ -85,18 +89,16 @@ struct GatedSlope {
     int64_t width; // width of dy
 
     __device__ __forceinline__ Raw read(int64_t row, int64_t column) const {
-        const int64_t at = column < width ? column : column - width;
-        Raw raw = {words_at(dy, row, width, at), words_at(pre, row, 2 * width, at), {}};
-        if (column < width) raw.up = words_at(pre, row, 2 * width, width + at);
-        return raw;
+        return {words_at(dy, row, width, column), words_at(pre, row, 2 * width, column),
+                words_at(pre, row, 2 * width, width + column)};
     }
-    __device__ __forceinline__ void values(int64_t column, const Raw &raw, Values &x) const {
+    __device__ __forceinline__ void values(int part, const Raw &raw, Values &x) const {
         Values z, up;
         unpack<bf16>(raw.dy, x);
         unpack<bf16>(raw.gate, z);
         unpack<bf16>(raw.up, up);
 #pragma unroll
-        for (int e = 0; e < COLUMNS; e++) x[e] *= column < width ? up[e] * silu_slope(z[e]) : silu(z[e]);
+        for (int e = 0; e < COLUMNS; e++) x[e] *= part == 0 ? up[e] * silu_slope(z[e]) : silu(z[e]);
         as_bf16(x);
     }
 };
