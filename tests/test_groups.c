@@ -342,10 +342,10 @@ static void the_error_is_shown(void **state) {
     }
 }
 
-static void a_gpu_is_refused(void **state) {
+static void a_gpu_refuses_int4(void **state) {
     program_needs_gpu(*state);
     program_refuses(*state, ERROR_USAGE, "add --device=cpu",
-                    "infer --model=llama-nano --device=cuda --weights=int8");
+                    "infer --model=llama-nano --device=cuda --weights=int4");
 }
 
 int main(void) {
@@ -357,7 +357,7 @@ int main(void) {
         cmocka_unit_test(infer_writes_with_packed_weights),
         cmocka_unit_test(a_folder_is_packed_at_load),
         cmocka_unit_test(the_error_is_shown),
-        cmocka_unit_test(a_gpu_is_refused),
+        cmocka_unit_test(a_gpu_refuses_int4),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, devices_end);
     return failed + cmocka_run_group_tests(programs, program_setup, scratch_teardown);

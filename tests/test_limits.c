@@ -127,8 +127,12 @@ static void products_in_8_bits_are_measured(void **state) {
     }
     Ctx ctx = {.device = device, .dtype = BF16, .fuses = FUSE_FP8};
     const bool multiplies = linear_multiplies_fp8(&ctx);
-    expect_ok(peaks_measure(&ctx, &peaks));
-    if (peaks_known(&peaks)) assert_true(multiplies ? peaks.flops8 > 1.2 * peaks.flops : peaks.flops8 == 0);
+    bool holds = false;
+    for (int attempt = 0; attempt < 3 && !holds; attempt++) { // other tests may use the GPU meanwhile
+        expect_ok(peaks_measure(&ctx, &peaks));
+        holds = !peaks_known(&peaks) || (multiplies ? peaks.flops8 > 1.2 * peaks.flops : peaks.flops8 == 0);
+    }
+    assert_true(holds);
     device->close(device);
 }
 
