@@ -122,27 +122,28 @@ __device__ inline void multiply_slice(const Place<F> &mine, int group, typename 
     hold(c);
 }
 
-/* Puts each warp's sums in `parts` of the block that adds the slices of its outputs. Returns whether this
- * warp does so. */
+/* Puts each warp's sums in `parts` of the block that adds the slices of its outputs, and waits until all
+ * slices of this block's outputs are there. */
 template <class F>
-__device__ inline bool meet_slices(const Tiles &l, int warp, const float (&c)[F::N][4],
+__device__ inline void meet_slices(const Tiles &l, const Place<F> &mine, int warp, const float (&c)[F::N][4],
                                    typename F::Shared &shared) {
     typedef typename F::Sums Sums;
-    const int lane = int(threadIdx.x) % WARP, rank = int(cluster_rank()), adds = warp % l.slices;
-    Sums *const to = &shared.parts[rank * (F::GROUPS * WARPS / l.slices) + warp / l.slices];
-    Sums *const own = adds == rank ? to : reinterpret_cast<Sums *>(shared.weight) + warp;
+    const int lane = int(threadIdx.x) % WARP, adds = warp % l.slices;
+    Sums *const to = &shared.parts[mine.slice * (F::GROUPS * WARPS / l.slices) + warp / l.slices];
+    Sums *const own = adds == mine.slice ? to : reinterpret_cast<Sums *>(shared.weight) + warp;
     if (l.slices > 1) named_wait(1, F::GROUPS * WARPGROUP); // until no warp needs the ring
 #pragma unroll
     for (int n = 0; n < F::N; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) (*own)[8 * n + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = c[n][i];
-    if (adds != rank) fence_async();
-    __syncwarp();
-    if (adds == rank)
-        wait(&shared.received, 0);
-    else if (lane == 0)
-        send_bytes_async(to, own, sizeof(Sums), &shared.received, uint32_t(adds));
-    return adds == rank;
+    if (adds != mine.slice) {
+        fence_async();
+        __syncwarp();
+        if (lane == 0) send_bytes_async(to, own, sizeof(Sums), &shared.received, uint32_t(adds));
+    }
+    __syncwarp(); // or else the warp's other lanes would wait here without the first
+    named_wait(1, F::GROUPS * WARPGROUP);
+    wait(&shared.received, 0);
 }
 
 /* EIGHT neighbours of a row, of which `count` are inside. */
@@ -176,15 +177,17 @@ __device__ inline void finish(const Tiles &l, const typename F::Sums *parts, int
     if (l.pre) store_eight(l.pre + at, count, l.vectors, z);
 }
 
-/* Writes a warp's outputs, eight of a row at a time. */
+/* Writes the outputs whose slices this block adds, eight of a row at a time. */
 template <class F, bool GATED>
-__device__ inline void write(const Tiles &l, const Place<F> &mine, int warp, typename F::Shared &shared) {
-    constexpr int EACH = GATED ? 1 : UNIT / EIGHT; // eights per row of x
-    const typename F::Sums *const parts = &shared.parts[warp / l.slices];
-    const int width = GATED ? l.out / 2 : l.out, first = (mine.output + UNIT * warp) / (GATED ? 2 : 1);
+__device__ inline void write(const Tiles &l, const Place<F> &mine, const typename F::Shared &shared) {
+    constexpr int EACH = GATED ? 1 : UNIT / EIGHT; // eights per row of x and unit
+    constexpr int ALL = F::GROUPS * WARPS, PER_UNIT = F::TOKENS * EACH;
+    const int width = GATED ? l.out / 2 : l.out;
 #pragma unroll 1
-    for (int i = int(threadIdx.x) % WARP; i < F::TOKENS * EACH; i += WARP) {
-        const int token = i / EACH, column = i % EACH * EIGHT;
+    for (int i = int(threadIdx.x); i < ALL / l.slices * PER_UNIT; i += ALL * WARP) {
+        const int unit = i / PER_UNIT, token = i % PER_UNIT / EACH, column = i % EACH * EIGHT;
+        const int first = (mine.output + UNIT * (unit * l.slices + mine.slice)) / (GATED ? 2 : 1);
+        const typename F::Sums *const parts = &shared.parts[unit];
         const int64_t row = mine.token + token, at = row * width + first + column;
         const int count = width - first - column;
         if (row >= l.rows || count <= 0) continue;
@@ -245,10 +248,10 @@ __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
             let_next_start();
             multiply_slice<F>(mine, warp / WARPS, shared, c);
             cluster_join();
-            const bool finishes = meet_slices<F>(l, warp, c, shared);
+            meet_slices<F>(l, mine, warp, c, shared);
             __syncwarp();
             cluster_arrive_relaxed(); // what this block was sent has come
-            if (finishes) write<F, GATED>(l, mine, warp, shared);
+            write<F, GATED>(l, mine, shared);
         }
         __syncwarp();
         cluster_join(); // what this block sent has come
