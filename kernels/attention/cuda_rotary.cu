@@ -5,6 +5,7 @@
 namespace {
 
 constexpr int THREADS = 256, HEADS = 4; // a thread uses its cosines and sines for this many heads
+constexpr int FEW = 1024;               // up to this many packs of all rows, packs are of two pairs
 
 template <class T>
 struct Heads {
@@ -77,6 +78,8 @@ __global__ void __launch_bounds__(THREADS) rotate_kernel(const Turn<T> t) {
 
 template <class T, int N>
 Status launch(Ctx *ctx, const Turn<T> &t) {
+    if constexpr (N > 2)
+        if (t.rows * (t.half / N) <= FEW) return launch<T, 2>(ctx, t);
     const int64_t groups = divide_up(t.q.count, HEADS) + divide_up(t.k.count, HEADS);
     const dim3 blocks(grid_stride_blocks(ctx, t.rows * (t.half / N), THREADS), unsigned(groups));
     return LAUNCH_EARLY(ctx, (rotate_kernel<T, N>), blocks, THREADS, 0, t);

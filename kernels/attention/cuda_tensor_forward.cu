@@ -16,13 +16,6 @@ constexpr int KEYS = 64;
 template <int WIDTH, int M>
 constexpr size_t SHARED = sizeof(bf16) * PITCH<WIDTH> *(16 * M * WARPS + 4 * KEYS);
 
-/* Online softmax of the rows that this thread holds: row 16 m + 8 half + g. Until the end `sum` covers only
- * this thread's columns. */
-template <int M>
-struct Softmax {
-    float maximum[M][2], sum[M][2];
-};
-
 /* Sets scores of invisible keys in this lane to -inf: keys at or beyond the number that the row sees, and
  * keys before its document. */
 template <int M>
@@ -40,41 +33,6 @@ __device__ inline void mask(float (&s)[M][KEYS / 8][4], const Problem &p, int b,
 #pragma unroll
                 for (int i = 0; i < 2; i++)
                     if (8 * n + i >= seen || 8 * n + i < from) s[m][n][2 * half + i] = -INFINITY;
-        }
-}
-
-/* Replaces scores by exp(score - maximum) and rescales earlier sums to the new maximum. */
-template <int WIDTH, int M>
-__device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][KEYS / 8][4],
-                                    float (&o)[M][WIDTH / 8][4], float scale) {
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float maximum = state.maximum[m][half];
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
-                maximum = fmaxf(maximum, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
-            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
-            // a row that has seen no key has maximum -inf, and all its exponentials must be 0
-            const float base = maximum == -INFINITY ? 0.0f : maximum * scale;
-            const float correction = power_of_two(state.maximum[m][half] * scale - base);
-            state.maximum[m][half] = maximum;
-            float sum = state.sum[m][half] * correction;
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-                for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    s[m][n][i] = power_of_two(s[m][n][i] * scale - base);
-                    sum += s[m][n][i];
-                }
-            state.sum[m][half] = sum;
-#pragma unroll
-            for (int n = 0; n < WIDTH / 8; n++) {
-                o[m][n][2 * half] *= correction;
-                o[m][n][2 * half + 1] *= correction;
-            }
         }
 }
 

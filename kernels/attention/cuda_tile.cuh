@@ -88,6 +88,8 @@ struct Left {
     uint32_t fragments[IN_REGISTERS ? M : 1][IN_REGISTERS ? WIDTH / 16 : 1][4];
     const bf16 *rows;
 
+    Left() = default; // the caller sets the fragments
+
     /* Loads the rows to registers if they are kept there; they must have arrived. */
     __device__ inline Left(const bf16 *rows) : rows(rows) {
         if constexpr (IN_REGISTERS) {
@@ -185,6 +187,48 @@ __device__ inline void clear(float (&c)[M][N][4]) {
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
+}
+
+/* Online softmax of the rows that this thread holds: row 16 m + 8 half + g. Until the end `sum` covers only
+ * this thread's columns. */
+template <int M>
+struct Softmax {
+    float maximum[M][2], sum[M][2];
+};
+
+/* Replaces scores by exp(score - maximum) and rescales earlier sums to the new maximum. */
+template <int WIDTH, int M, int N>
+__device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][N][4], float (&o)[M][WIDTH / 8][4],
+                                    float scale) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float maximum = state.maximum[m][half];
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                maximum = fmaxf(maximum, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+            // a row that has seen no key has maximum -inf, and all its exponentials must be 0
+            const float base = maximum == -INFINITY ? 0.0f : maximum * scale;
+            const float correction = power_of_two(state.maximum[m][half] * scale - base);
+            state.maximum[m][half] = maximum;
+            float sum = state.sum[m][half] * correction;
+#pragma unroll
+            for (int n = 0; n < N; n++)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    s[m][n][i] = power_of_two(s[m][n][i] * scale - base);
+                    sum += s[m][n][i];
+                }
+            state.sum[m][half] = sum;
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++) {
+                o[m][n][2 * half] *= correction;
+                o[m][n][2 * half + 1] *= correction;
+            }
+        }
 }
 
 } // namespace attention
