@@ -144,15 +144,18 @@ int block_threads(int64_t row_packs, int packs) {
     return (int)divide_up(row_packs, packs * WARP) * WARP;
 }
 
-/* Selects the kernel for a row of row_packs packs; norm_rows_any if a row is too long. */
+/* Selects the kernel for a row of row_packs packs; norm_rows_any if a row is too long. `spread`: a block per
+ * row even if a warp could hold it. */
 template <typename T>
 struct ForwardPlan {
     void (*kernel)(ForwardRows<T>);
     int threads, rows; // threads and rows per block
 };
 template <typename T, NormKind KIND, bool DROP>
-ForwardPlan<T> forward_plan(int64_t row_packs) {
+ForwardPlan<T> forward_plan(int64_t row_packs, bool spread) {
     const int rows = ROWS_THREADS / WARP;
+    if (spread && row_packs > WARP && row_packs <= BLOCK_THREADS)
+        return {norm_rows<T, KIND, 1, false, DROP>, block_threads(row_packs, 1), 1};
     switch (divide_up(row_packs, WARP)) {
     case 1: return {norm_rows<T, KIND, 1, true, DROP>, ROWS_THREADS, rows};
     case 2: return {norm_rows<T, KIND, 2, true, DROP>, ROWS_THREADS, rows};
@@ -189,11 +192,13 @@ Status forward(Ctx *ctx, const NormForward *n) {
                                  (int)columns,
                                  (float)n->eps,
                                  skip_mask(n)};
+    // few rows are spread over the device; with FUSE_INVARIANT any number, or else their sums would differ
+    const bool spread = rows <= cuda_device(ctx)->multiprocessors || ctx->fuses & FUSE_INVARIANT;
     ForwardPlan<T> plan = {norm_rows_any<T, KIND>, BLOCK_THREADS, 1};
     if (walks_in_packs(VECTOR<T>, {columns, n->x.stride, n->y.stride},
                        {task.x, task.skip, task.weight, task.bias, task.r, task.y}))
-        plan = task.mask.on() ? forward_plan<T, KIND, true>(columns / VECTOR<T>)
-                              : forward_plan<T, KIND, false>(columns / VECTOR<T>);
+        plan = task.mask.on() ? forward_plan<T, KIND, true>(columns / VECTOR<T>, spread)
+                              : forward_plan<T, KIND, false>(columns / VECTOR<T>, spread);
     const dim3 blocks((unsigned)divide_up(rows, plan.rows), (unsigned)norm_heads(n));
     PRIMITIVE (ctx, "norm", NORMALIZATION) TRY(LAUNCH_EARLY(ctx, plan.kernel, blocks, plan.threads, 0, task));
     return OK;
