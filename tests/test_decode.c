@@ -125,6 +125,9 @@ static int64_t memory_count(const Case *c) {
  * itself. */
 static const double ANGLE_UNIT = 0x1p-23;
 
+/* By groups inputs are rounded to 8 bits: half a step, relative to their largest. */
+static const double HALF_STEP = 0.5 / 127;
+
 static void disturb_frequencies(Rig *rig, const Case *c, Tensor frequencies) {
     int64_t count = tensor_count(frequencies);
     double *moved = zeros(count);
@@ -314,7 +317,7 @@ static void form_follows_the_specification(void **state) {
         rig_run_once(&specification, body, c, in, want);
         for (int i = 0; i < DISTURBANCES; i++) {
             Case disturbed = *c;
-            disturbed.noise = fmax(units.storage, units.product);
+            disturbed.noise = fmax(fmax(units.storage, units.product), c->groups ? HALF_STEP : 0);
             disturbed.seed = (uint64_t)i + 1;
             rig_run_once(&specification, body, &disturbed, in, moved);
             for (int o = 0; o < OUTPUTS; o++)

@@ -283,7 +283,7 @@ bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *s) {
     const int64_t D = s->head_size;
     if (cuda_device(ctx)->capability != 90 || (D != 32 && D != 64 && D != 128)) return false;
     if (s->norm_kind == NORM_RMS)
-        return s->width % 8 == 0 && s->hidden % 8 == 0 && s->width <= 1 << 20 && s->hidden <= 1 << 20;
+        return s->width % 8 == 0 && s->hidden % 8 == 0 && s->width <= 1 << 17 && s->hidden <= 1 << 17;
     return s->width % (decode::CLUSTER * 8) == 0 && s->width <= 1 << 16 &&
            s->hidden % (decode::CLUSTER * units) == 0 &&
            decode::attend_bytes(int(s->width), int(D), size, false) + own <= room &&

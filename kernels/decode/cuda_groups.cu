@@ -38,54 +38,101 @@ struct Load {
     }
 };
 
-/* A byte's value, which becomes the last digits of 2^23. */
-__device__ inline float value_of(uint32_t flipped, int byte) {
-    return __uint_as_float(__byte_perm(flipped, 0x4b000000u, 0x7650 + byte)) - 8388736.f; // 2^23 + 128
+/* x, times the norm's weight, rounded to 8 bits by groups, as kernels/linear/cpu_groups.c rounds it. In shared
+ * memory. */
+struct Rounded {
+    uint32_t *words; // (in / FOUR): four codes each
+    float *scales;   // (in / GROUP)
+
+    __device__ Rounded(void *memory, int in)
+        : words(static_cast<uint32_t *>(memory)), scales(reinterpret_cast<float *>(words + in / FOUR)) {}
+};
+constexpr size_t rounded_bytes(int in) {
+    return size_t(in) + size_t(in) / GROUP * sizeof(float);
 }
 
-/* Adds the products of a lane's codes with its four inputs, each row's times its scale. */
-__device__ inline void add_products(const Words &codes, uint2 scales, const float (&x)[FOUR],
+/* Four values as codes. */
+__device__ inline uint32_t codes_of(const float *x, float inverse) {
+    uint32_t codes[FOUR];
+#pragma unroll
+    for (int e = 0; e < FOUR; e++) codes[e] = uint32_t(__float2int_rn(x[e] * inverse));
+    return __byte_perm(__byte_perm(codes[0], codes[1], 0x0040), __byte_perm(codes[2], codes[3], 0x0040),
+                       0x5410);
+}
+
+/* Returns the thread's sum of the squares of x. A thread rounds 8 neighbours, 4 lanes a group. */
+template <class T>
+__device__ inline float round_inputs(const Product<T> &p, const T *x, const Rounded &to) {
+    constexpr int EIGHT = 8, SHARE = GROUP / EIGHT;
+    float squares = 0.f;
+    for (int first = 0; first < p.in; first += THREADS * EIGHT) {
+        const int column = first + int(threadIdx.x) * EIGHT;
+        const bool inside = column < p.in;
+        float values[EIGHT] = {}, factors[EIGHT] = {}, most = 0.f;
+        if (inside) load_floats<EIGHT>(x + column, values);
+        if (inside && p.norm) load_floats<EIGHT>(p.norm + column, factors);
+#pragma unroll
+        for (int e = 0; e < EIGHT; e++) {
+            if (p.norm) {
+                squares = fmaf(values[e], values[e], squares);
+                values[e] *= factors[e];
+            }
+            most = fmaxf(most, fabsf(values[e]));
+        }
+#pragma unroll
+        for (int distance = SHARE / 2; distance > 0; distance /= 2)
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, distance));
+        const float inverse = most >= 0x1p-120f ? 127.f / most : 0.f; // because 1 / most would overflow
+        if (!inside) continue;
+        *reinterpret_cast<uint2 *>(to.words + column / FOUR) =
+            make_uint2(codes_of(values, inverse), codes_of(values + FOUR, inverse));
+        if (column % GROUP == 0) to.scales[column / GROUP] = most / 127.f;
+    }
+    return squares;
+}
+
+/* Adds the products of a lane's codes with its four inputs, each row's times the two scales. */
+__device__ inline void add_products(const Words &codes, uint2 scales, uint32_t x, float x_scale,
                                     float (&sums)[ROWS]) {
+    constexpr int LARGE = 0x4b400000; // of the float 3 * 2^22, whose last digits the sum becomes
     const float scale[ROWS] = {__uint_as_float(scales.x << 16), __uint_as_float(scales.x & 0xffff0000u),
                                __uint_as_float(scales.y << 16), __uint_as_float(scales.y & 0xffff0000u)};
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const uint32_t flipped = codes.w[r] ^ 0x80808080u; // code + 128
-        float sum = 0.f;
-#pragma unroll
-        for (int i = 0; i < FOUR; i++) sum = fmaf(x[i], value_of(flipped, i), sum);
-        sums[r] = fmaf(sum, scale[r], sums[r]);
+        const int sum = __dp4a(int(codes.w[r]), int(x), LARGE);
+        sums[r] = fmaf(__int_as_float(sum) - __int_as_float(LARGE), scale[r] * x_scale, sums[r]);
     }
 }
 
-/* The sums of a warp over its groups: those of its lanes' rows, and of the squares of x. */
-template <class T, int ROUND, int MATRICES>
-__device__ inline void add_round(const Product<T> &p, const T *x, int first,
-                                 const Load<ROUND> (&load)[MATRICES], float (&sums)[MATRICES][ROWS],
-                                 float &squares) {
-    const int lane = int(threadIdx.x) % WARP, groups = p.in / GROUP;
-    Pack<T, FOUR> inputs[ROUND], factors[ROUND];
+/* A lane's sums of its rows over the warp's groups. */
+template <int ROUND, int MATRICES>
+__device__ inline void add_round(const Rounded &x, int groups, int first, const Load<ROUND> (&load)[MATRICES],
+                                 float (&sums)[MATRICES][ROWS]) {
+    const int word = int(threadIdx.x) % LANES / 2;
 #pragma unroll
     for (int i = 0; i < ROUND; i++) {
-        const int group = Load<ROUND>::group(first, i), column = group * GROUP + lane % LANES / 2 * FOUR;
-        inputs[i] = factors[i] = {};
-        if (group >= groups) continue;
-        inputs[i] = load_pack<FOUR>(x + column);
-        if (p.norm) factors[i] = load_pack<FOUR>(p.norm + column);
+        const int group = min(Load<ROUND>::group(first, i), groups - 1); // codes and scales beyond it are 0
+        const uint32_t inputs = x.words[group * (GROUP / FOUR) + word];
+        const float x_scale = x.scales[group];
+#pragma unroll
+        for (int m = 0; m < MATRICES; m++)
+            add_products(load[m].codes[i], load[m].scales[i], inputs, x_scale, sums[m]);
     }
-#pragma unroll
-    for (int i = 0; i < ROUND; i++) {
-        float values[FOUR];
-#pragma unroll
-        for (int e = 0; e < FOUR; e++) {
-            values[e] = to_float(inputs[i].e[e]);
-            if (!p.norm) continue;
-            squares = fmaf(values[e], values[e], squares);
-            values[e] *= to_float(factors[i].e[e]);
-        }
-#pragma unroll
-        for (int m = 0; m < MATRICES; m++) add_products(load[m].codes[i], load[m].scales[i], values, sums[m]);
-    }
+}
+
+/* Sums each row over the lanes that share it; afterwards a lane has one row, and four lanes the same one. */
+__device__ inline float sum_rows(const float (&sums)[ROWS]) {
+    const int lane = int(threadIdx.x) % WARP;
+    const bool upper = lane & 16, odd = lane & 8;
+    const float first = (upper ? sums[2] : sums[0]) + __shfl_xor_sync(~0u, upper ? sums[0] : sums[2], 16);
+    const float second = (upper ? sums[3] : sums[1]) + __shfl_xor_sync(~0u, upper ? sums[1] : sums[3], 16);
+    float sum = (odd ? second : first) + __shfl_xor_sync(~0u, odd ? first : second, 8);
+    sum += __shfl_xor_sync(~0u, sum, 4);
+    return sum + __shfl_xor_sync(~0u, sum, 2);
+}
+/* The row of a tile of which a lane then has the sum. */
+__device__ inline int row_of(int lane) {
+    return lane % 2 * ROWS + lane / 16 * 2 + lane / 8 % 2;
 }
 
 /* Writes an output from its sum, or its sums of gate and up. */
@@ -108,16 +155,17 @@ __device__ inline void write(const Product<T> &p, int own, float rstd, const flo
 
 /* Floor: out * in bytes of codes and 1/16 of it for scales. */
 /* Anatomy. Parallel: over tiles of 8 outputs, one or more per block; warps over the inputs. Launch: outputs /
- * 8 blocks of 256, at most 8 per multiprocessor. Holds: 119 to 128 registers, 576 or 1088 bytes shared,
- * little spill. Occupancy: registers; 25% of the warps. Reads: 16 bytes of codes and 8 of scales per load,
- * coalesced, 4 or 8 in flight, the first before the wait. Syncs: a barrier of the block per tile. Fusion: the
- * next product, by a barrier of the grid. */
+ * 8 blocks of 256, at most 8 per multiprocessor. Holds: 64 to 80 registers, inputs * 9 / 8 + 544 or 1056
+ * bytes shared. Occupancy: registers; 38% of the warps. Reads: 16 bytes of codes and 8 of scales per load,
+ * coalesced, 4 or 8 in flight, the first before the wait. Syncs: a barrier of the block, and one per tile.
+ * Fusion: the next product, by a barrier of the grid. */
 template <class T, int ROUND, bool GATED>
-__global__ void __launch_bounds__(THREADS, 2) groups_kernel(const __grid_constant__ Product<T> p) {
+__global__ void __launch_bounds__(THREADS, 3) groups_kernel(const __grid_constant__ Product<T> p) {
     constexpr int MATRICES = GATED ? 2 : 1;
-    __shared__ float of_warps[2][WARPS][MATRICES][GROUP_ROWS], squares_of_warps[2][WARPS];
+    extern __shared__ uint4 shared_memory[];
+    __shared__ float of_warps[2][WARPS][MATRICES][GROUP_ROWS], squares_of_warps[WARPS];
     const int lane = int(threadIdx.x) % WARP, warp = int(threadIdx.x) / WARP;
-    const int tiles = p.out / GROUP_ROWS, loads = (p.in / GROUP + TILES - 1) / TILES;
+    const int groups = p.in / GROUP, tiles = p.out / GROUP_ROWS, loads = (groups + TILES - 1) / TILES;
     Load<ROUND> load[MATRICES];
 #pragma unroll
     for (int m = 0; m < MATRICES; m++) load[m].start(p, int(blockIdx.x) + m * tiles, warp);
@@ -125,38 +173,35 @@ __global__ void __launch_bounds__(THREADS, 2) groups_kernel(const __grid_constan
     if (inside) let_next_start();
     wait_for_previous();
     if (!inside) let_next_start();
-    const T *const x = p.x + (p.id ? int64_t(*p.id) * p.in : 0);
+    const Rounded x(shared_memory, p.in);
+    const float squares = warp_sum(round_inputs(p, p.x + (p.id ? int64_t(*p.id) * p.in : 0), x));
+    if (lane == 0) squares_of_warps[warp] = squares;
+    __syncthreads();
+    float square = 0.f;
+    for (int w = 0; w < WARPS; w++) square += squares_of_warps[w];
+    const float rstd = p.norm ? rsqrtf(square / float(p.in) + p.eps) : 1.f;
     int buffer = 0;
     for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x), buffer ^= 1) {
-        float sums[MATRICES][ROWS] = {}, squares = 0.f;
+        float sums[MATRICES][ROWS] = {};
         for (int first = warp; first < loads; first += ROUND * WARPS) {
             if (first != warp)
 #pragma unroll
                 for (int m = 0; m < MATRICES; m++) load[m].start(p, tile + m * tiles, first);
-            add_round(p, x, first, load, sums, squares);
+            add_round(x, groups, first, load, sums);
         }
         if (tile + int(gridDim.x) < tiles)
 #pragma unroll
             for (int m = 0; m < MATRICES; m++) load[m].start(p, tile + int(gridDim.x) + m * tiles, warp);
 #pragma unroll
-        for (int m = 0; m < MATRICES; m++)
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-                for (int distance = WARP / 2; distance > 1; distance /= 2)
-                    sums[m][r] += __shfl_xor_sync(~0u, sums[m][r], distance);
-                if (lane < 2) of_warps[buffer][warp][m][lane * ROWS + r] = sums[m][r];
-            }
-        if (p.norm) squares = warp_sum(squares) / 2; // two lanes have the same columns
-        if (lane == 0) squares_of_warps[buffer][warp] = squares;
+        for (int m = 0; m < MATRICES; m++) {
+            const float sum = sum_rows(sums[m]);
+            if ((lane & 6) == 0) of_warps[buffer][warp][m][row_of(lane)] = sum;
+        }
         __syncthreads();
         if (threadIdx.x >= GROUP_ROWS) continue;
-        float all[2] = {}, square = 0.f;
-        for (int w = 0; w < WARPS; w++) {
-            square += squares_of_warps[buffer][w];
+        float all[2] = {};
+        for (int w = 0; w < WARPS; w++)
             for (int m = 0; m < MATRICES; m++) all[m] += of_warps[buffer][w][m][threadIdx.x];
-        }
-        const float rstd = p.norm ? rsqrtf(square / float(p.in) + p.eps) : 1.f;
         write<T, GATED>(p, tile * GROUP_ROWS + int(threadIdx.x), rstd, all);
     }
 }
@@ -165,7 +210,7 @@ template <class T, int ROUND, bool GATED>
 Status launch(Ctx *ctx, const Product<T> &p) {
     const int tiles = p.out / GROUP_ROWS, most = cuda_device(ctx)->multiprocessors * BLOCKS_EACH;
     return LAUNCH_EARLY(ctx, (groups_kernel<T, ROUND, GATED>), unsigned(tiles < most ? tiles : most), THREADS,
-                        0, p);
+                        rounded_bytes(p.in), p);
 }
 
 template <class T>

@@ -31,8 +31,9 @@
  * selected for it, so it has no slot of its own. The fused form exists on CUDA only: a token is bound by
  * reading the weights once, and the kernels do little else (cuda_token.cuh). It runs if these operations
  * would all be fused and kernels for the decoder exist; under --fused=fp8 it still multiplies in the weights'
- * own dtype. Matrices and the head may be quantized by groups (base/groups.h): then the naive form runs. The
- * caller has checked that the id is in [0, V). */
+ * own dtype. Matrices and the head may be quantized by groups (base/groups.h): the fused form then rounds the
+ * inputs of products to 8 bits, too, and multiplies integers. The caller has checked that the id is in
+ * [0, V). */
 #pragma once
 
 #include "kernels/linear/linear.h"
