@@ -106,9 +106,9 @@ typedef struct {
 
 /* Few rows and many; one group and many; outputs that are not in blocks. */
 static const Layer layers[] = {
-    {1, 32, 8, false, I8},   {1, 576, 104, false, I8}, {4, 2112, 40, false, I8}, {3, 96, 64, true, I8},
-    {9, 128, 40, false, I8}, {1, 32, 8, false, I4},    {1, 576, 104, false, I4}, {4, 2112, 40, false, I4},
-    {3, 96, 64, true, I4},   {70, 160, 24, false, I4},
+    {1, 32, 8, false, I8},    {1, 576, 104, false, I8}, {4, 2112, 40, false, I8}, {3, 96, 64, true, I8},
+    {9, 128, 40, false, I8},  {40, 128, 24, true, I8},  {1, 32, 8, false, I4},    {1, 576, 104, false, I4},
+    {4, 2112, 40, false, I4}, {3, 96, 64, true, I4},    {70, 160, 24, false, I4},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 
@@ -143,7 +143,7 @@ static Product product(const Variant *v, const Layer *l, const double *x, const 
                        const double *scales) {
     const double unit = v->dtype == F64 ? 0x1p-53 : v->dtype == BF16 ? 0x1p-8 : v->tf32 ? 0x1p-9 : 0x1p-24;
     const double sums = v->dtype == F64 ? 0x1p-53 : 0x1p-24;
-    const bool integers = v->backend == BACKEND_CPU && v->form == FORM_FUSED && l->rows <= LINEAR_FEW_ROWS;
+    const bool integers = v->backend == BACKEND_CPU && v->form == FORM_FUSED && l->rows <= LINEAR_CODED_ROWS;
     double value = 0, size = 0, steps = 0;
     for (int64_t i = 0; i < l->in; i++) {
         value += x[i] * (double)w[i];

@@ -198,29 +198,37 @@ static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int
 }
 
 /* Quantizes x to 8 bits by groups: integer dot products are faster than dequantized ones. */
-static void quantize_rows(Tensor x, GroupOfX *groups) {
-    float room[GROUP];
-    for (int64_t first = 0; first < tensor_count(x); first += GROUP) {
-        for (int i = 0; i < GROUP; i++) room[i] = load(((const stored *)x.data)[first + i]);
-        group_of_x(room, &groups[first / GROUP]);
+static void quantize_rows(Ctx *ctx, Tensor x, GroupOfX *groups) {
+    const int64_t rows = tensor_rows(x), each = tensor_width(x) / GROUP;
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) if (rows > LINEAR_FEW_ROWS)
+    for (int64_t group = 0; group < rows * each; group++) {
+        float room[GROUP];
+        for (int i = 0; i < GROUP; i++) room[i] = load(((const stored *)x.data)[group * GROUP + i]);
+        group_of_x(room, &groups[group]);
     }
 }
 
-/* Computes sums[n][s][o ...] of `count` <= TILE rows: row n of the sums is row top + n of x, or of x's
- * groups. */
-static void tile_of_sums(const LinearForward *l, const GroupOfX *groups, int64_t top, int64_t n,
-                         int64_t count, const int64_t outputs[STREAMS], int64_t o,
-                         float sums[ROWS][STREAMS][BLOCK]) {
-    const int64_t in = tensor_width(l->weight);
-    float plain[TILE][STREAMS], grouped[STREAMS][GROUP_ROWS];
-    if (!groups) dots(count, l->x, top + n, l->weight, outputs, plain);
-    for (int64_t r = 0; r < count; r++) {
-        if (groups) group_dots(groups + (top + n + r) * in / GROUP, l->weight, outputs, grouped);
-        for (int s = 0; s < STREAMS; s++)
-            if (groups)
-                memcpy(&sums[n + r][s][o], grouped[s], sizeof grouped[s]);
-            else
-                sums[n + r][s][o] = plain[r][s];
+/* Computes sums[n][s][o ...] of `count` <= TILE rows: row n of the sums is row top + n of x. */
+static void tile_of_sums(const LinearForward *l, int64_t top, int64_t n, int64_t count,
+                         const int64_t outputs[STREAMS], int64_t o, float sums[ROWS][STREAMS][BLOCK]) {
+    float plain[TILE][STREAMS];
+    dots(count, l->x, top + n, l->weight, outputs, plain);
+    for (int64_t r = 0; r < count; r++)
+        for (int s = 0; s < STREAMS; s++) sums[n + r][s][o] = plain[r][s];
+}
+
+/* The same with the groups of x, for GROUP_ROWS outputs from `o` on. */
+static void tile_of_grouped_sums(const LinearForward *l, const GroupOfX *groups, int64_t top, int64_t n,
+                                 int64_t count, const int64_t outputs[STREAMS], int64_t o,
+                                 float sums[ROWS][STREAMS][BLOCK]) {
+    const int64_t each = tensor_width(l->weight) / GROUP;
+    float grouped[GROUP_TOGETHER][STREAMS][GROUP_ROWS];
+    for (int64_t r = 0; r < count; r += GROUP_TOGETHER) {
+        const int64_t together = count - r < GROUP_TOGETHER ? 1 : GROUP_TOGETHER;
+        group_dots(groups + (top + n + r) * each, together, l->weight, outputs, grouped);
+        for (int64_t i = 0; i < together; i++)
+            for (int s = 0; s < STREAMS; s++)
+                memcpy(&sums[n + r + i][s][o], grouped[i][s], sizeof grouped[i][s]);
     }
 }
 
@@ -237,8 +245,13 @@ static void block_of_outputs(const LinearForward *l, const GroupOfX *groups, int
                 int64_t output = (block + s * stride) * BLOCK + o;
                 outputs[s] = output < out ? output : out - step;
             }
-            for (int64_t n = near; n < rows && n < near + NEAR; n += TILE)
-                tile_of_sums(l, groups, top, n, rows - n < TILE ? rows - n : TILE, outputs, o, sums);
+            for (int64_t n = near; n < rows && n < near + NEAR; n += TILE) {
+                const int64_t count = rows - n < TILE ? rows - n : TILE;
+                if (groups)
+                    tile_of_grouped_sums(l, groups, top, n, count, outputs, o, sums);
+                else
+                    tile_of_sums(l, top, n, count, outputs, o, sums);
+            }
         }
     for (int s = 0; s < STREAMS; s++) {
         int64_t first = (block + s * stride) * BLOCK, count = first + BLOCK < out ? BLOCK : out - first;
@@ -287,14 +300,15 @@ static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product,
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l) {
-    if (tensor_rows(l->x) <= LINEAR_FEW_ROWS || ctx->fuses & FUSE_INVARIANT) {
+    const bool grouped = dtype_grouped(l->weight.dtype);
+    if (grouped || tensor_rows(l->x) <= LINEAR_FEW_ROWS || ctx->fuses & FUSE_INVARIANT) {
         Tensor groups = {0};
         const int64_t count = tensor_count(l->x) / GROUP;
-        if (dtype_grouped(l->weight.dtype))
+        if (grouped)
             TRY(take(ctx, ARENA_SCRATCH, "x by groups", U8, shape1(count * (int64_t)sizeof(GroupOfX)),
                      &groups));
         PRIMITIVE (ctx, "product, bias, activation", MATRIX) {
-            if (groups.data) quantize_rows(l->x, groups.data);
+            if (groups.data) quantize_rows(ctx, l->x, groups.data);
             dot_rows(ctx, l, groups.data);
         }
         return OK;

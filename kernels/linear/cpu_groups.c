@@ -40,18 +40,26 @@ void group_of_x(const float x[GROUP], GroupOfX *group) {
     group->sum = sum;
 }
 
-/* Adds to each row the products of its word, exactly. */
+/* Adds to each row the products of its word, exactly; `codes` are prepared. */
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
 /* The instruction multiplies unsigned bytes by signed ones, so it gets u = code + 128:
  *     sum code x = sum u x - 128 sum x */
+static inline Bytes prepared(Bytes codes) {
+    return codes ^ 128;
+}
+
 static inline Words products_begin(const GroupOfX *x) {
     return (Words){0} - 128 * x->sum;
 }
 
 static inline Words add_products(Words sums, Bytes codes, Words x) {
-    return (Words)_mm256_dpbusd_epi32((__m256i)sums, (__m256i)(codes ^ 128), (__m256i)x);
+    return (Words)_mm256_dpbusd_epi32((__m256i)sums, (__m256i)codes, (__m256i)x);
 }
 #else
+static inline Bytes prepared(Bytes codes) {
+    return codes;
+}
+
 static inline Words products_begin(const GroupOfX *x) {
     (void)x;
     return (Words){0};
@@ -82,55 +90,71 @@ static inline Bytes levels_of(Bytes halves) {
 #endif
 }
 
-static inline __attribute__((always_inline)) Words tile_sums(Dtype dtype, const uint8_t *codes,
-                                                             const Words x[WORDS], Words sums) {
+/* A tile's codes, prepared: word w of each row. */
+static inline __attribute__((always_inline)) void load_tile(Dtype dtype, const uint8_t *codes,
+                                                            Bytes parts[WORDS]) {
     Bytes part;
     for (int w = 0; w < (dtype == I8 ? WORDS : WORDS / 2); w++) {
         memcpy(&part, codes + w * PART, PART);
-        sums = add_products(sums, dtype == I8 ? part : levels_of(part & 15), x[w]);
-        if (dtype == I4) sums = add_products(sums, levels_of(part >> 4), x[w + WORDS / 2]);
+        parts[w] = prepared(dtype == I8 ? part : levels_of(part & 15));
+        if (dtype == I4) parts[w + WORDS / 2] = prepared(levels_of(part >> 4));
     }
-    return sums;
 }
 
-/* The dtype is a constant after inlining, so the loop has no branch on it. */
-static inline __attribute__((always_inline)) void add_tiles(Dtype dtype, int64_t groups, const GroupOfX *x,
-                                                            const uint8_t *const codes[GROUP_STREAMS],
-                                                            const uint16_t *const scales[GROUP_STREAMS],
-                                                            Floats lanes[GROUP_STREAMS]) {
+/* Words of four codes of x, one for all rows of a tile. */
+static inline __attribute__((always_inline)) void spread_words(const GroupOfX *x, Words words[WORDS]) {
+    for (int w = 0; w < WORDS; w++) {
+        int32_t word;
+        memcpy(&word, x->codes + 4 * w, sizeof word);
+        words[w] = (Words){0} + word;
+    }
+}
+
+static inline __attribute__((always_inline)) Floats tile_sums(const Bytes parts[WORDS], const GroupOfX *x,
+                                                              const Words words[WORDS]) {
+    Words sums = products_begin(x);
+    for (int w = 0; w < WORDS; w++) sums = add_products(sums, parts[w], words[w]);
+    return __builtin_convertvector(sums, Floats) * x->scale;
+}
+
+/* The dtype and the number of rows of x are constants after inlining, so the loops have no branch on them. */
+static inline __attribute__((always_inline)) void
+add_tiles(Dtype dtype, int rows, int64_t groups, const GroupOfX *x, const uint8_t *const codes[GROUP_STREAMS],
+          const uint16_t *const scales[GROUP_STREAMS], Floats lanes[GROUP_TOGETHER][GROUP_STREAMS]) {
     const int64_t bytes = GROUP_ROWS * (dtype == I8 ? GROUP : GROUP / 2);
     for (int64_t g = 0; g < groups; g++, x++) {
-        Words words[WORDS];
-        for (int w = 0; w < WORDS; w++) {
-            int32_t word;
-            memcpy(&word, x->codes + 4 * w, sizeof word);
-            words[w] = (Words){0} + word;
-        }
+        Words words[GROUP_TOGETHER][WORDS];
+        for (int r = 0; r < rows; r++) spread_words(x + r * groups, words[r]);
         for (int s = 0; s < GROUP_STREAMS; s++) {
             const uint8_t *tile = codes[s] + g * bytes;
+            Bytes parts[WORDS];
             Halves halves;
             for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(tile + AHEAD + i);
+            load_tile(dtype, tile, parts);
             memcpy(&halves, scales[s] + g * GROUP_ROWS, sizeof halves);
-            const Words sums = tile_sums(dtype, tile, words, products_begin(x));
             const Floats scale = (Floats)(__builtin_convertvector(halves, Words) << 16); // bf16 to fp32
-            lanes[s] += __builtin_convertvector(sums, Floats) * x->scale * scale;
+            for (int r = 0; r < rows; r++) lanes[r][s] += tile_sums(parts, x + r * groups, words[r]) * scale;
         }
     }
 }
 
-void group_dots(const GroupOfX *x, Tensor weight, const int64_t rows[GROUP_STREAMS],
-                float sums[GROUP_STREAMS][GROUP_ROWS]) {
-    const int64_t width = tensor_width(weight);
-    Floats lanes[GROUP_STREAMS] = {{0}};
+void group_dots(const GroupOfX *x, int64_t count, Tensor weight, const int64_t rows[GROUP_STREAMS],
+                float sums[GROUP_TOGETHER][GROUP_STREAMS][GROUP_ROWS]) {
+    const int64_t width = tensor_width(weight), groups = width / GROUP;
+    Floats lanes[GROUP_TOGETHER][GROUP_STREAMS] = {{{0}}};
     const uint8_t *codes[GROUP_STREAMS];
     const uint16_t *scales[GROUP_STREAMS];
     for (int s = 0; s < GROUP_STREAMS; s++) {
         codes[s] = (const uint8_t *)weight.data + dtype_bytes(weight.dtype, rows[s] * width);
-        scales[s] = (const uint16_t *)weight.scales + rows[s] * width / GROUP;
+        scales[s] = (const uint16_t *)weight.scales + rows[s] * groups;
     }
-    if (weight.dtype == I8)
-        add_tiles(I8, width / GROUP, x, codes, scales, lanes);
+    if (weight.dtype == I8 && count == 1)
+        add_tiles(I8, 1, groups, x, codes, scales, lanes);
+    else if (weight.dtype == I8)
+        add_tiles(I8, GROUP_TOGETHER, groups, x, codes, scales, lanes);
+    else if (count == 1)
+        add_tiles(I4, 1, groups, x, codes, scales, lanes);
     else
-        add_tiles(I4, width / GROUP, x, codes, scales, lanes);
+        add_tiles(I4, GROUP_TOGETHER, groups, x, codes, scales, lanes);
     memcpy(sums, lanes, sizeof lanes);
 }

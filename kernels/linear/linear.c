@@ -345,7 +345,7 @@ static Status run_forward(Ctx *ctx, const LinearForward *l) {
 /* Whether the selected form has kernels for weights quantized by groups. */
 static bool reads_groups(const Ctx *ctx, const LinearForward *l) {
     return ctx->device->backend == BACKEND_CPU &&
-           (tensor_rows(l->x) <= LINEAR_FEW_ROWS || ctx->fuses & FUSE_INVARIANT) &&
+           (tensor_rows(l->x) <= LINEAR_CODED_ROWS || ctx->fuses & FUSE_INVARIANT) &&
            op_form(ctx, OP_LINEAR, l->x.dtype) == FORM_FUSED;
 }
 

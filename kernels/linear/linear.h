@@ -42,9 +42,9 @@
  * shape but no memory, and the backward pass of y's reader returns the gradient of y. The caller sets
  * `dy_is_dpre` and `input` as usual.
  *
- * A weight quantized by groups stands for its values (kernels/dequantize). For a few rows the fused form of
- * the CPU also quantizes x to 8 bits by groups and multiplies integers; every other form dequantizes
- * first. */
+ * A weight quantized by groups stands for its values (kernels/dequantize). For up to LINEAR_CODED_ROWS the
+ * fused form of the CPU also quantizes x to 8 bits by groups and multiplies integers; every other form
+ * dequantizes first. */
 #pragma once
 
 #include "kernels/cast/cast.h"
@@ -77,6 +77,8 @@ typedef enum { OPERAND_X, OPERAND_WEIGHT, OPERAND_DPRE, OPERANDS } Operand;
 
 /* Up to this many rows, reading the weights is the whole cost, and forms may have special kernels. */
 enum { LINEAR_FEW_ROWS = 4 };
+/* Up to this many rows, a CPU multiplies the codes of quantized weights; for more it dequantizes them first. */
+enum { LINEAR_CODED_ROWS = 32 };
 
 /* All have the same dtype, except weights quantized by groups (base/groups.h), for inference only, and
  * logits: y may be fp32 with a bf16 x, without bias, activation and skip. */
