@@ -12,8 +12,8 @@ typedef struct {
 
 void group_of_x(const float x[GROUP], GroupOfX *group);
 
-/* Computes sums[r][s][i] = row r of x . row rows[s] + i of weight, for 1 or GROUP_TOGETHER rows of x, one after
- * another, and GROUP_STREAMS tiles, which are read in parallel; rows[s] is a multiple of GROUP_ROWS.
+/* Computes sums[r][s][i] = row r of x . row rows[s] + i of weight, for 1 or GROUP_TOGETHER rows of x, one
+ * after another, and GROUP_STREAMS tiles, which are read in parallel; rows[s] is a multiple of GROUP_ROWS.
  *
  *     sum over groups g of  x.scale[g] * weight.scale[g] * (x.code[g] . weight.code[g])
  *

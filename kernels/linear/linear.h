@@ -77,7 +77,7 @@ typedef enum { OPERAND_X, OPERAND_WEIGHT, OPERAND_DPRE, OPERANDS } Operand;
 
 /* Up to this many rows, reading the weights is the whole cost, and forms may have special kernels. */
 enum { LINEAR_FEW_ROWS = 4 };
-/* Up to this many rows, a CPU multiplies the codes of quantized weights; for more it dequantizes them first. */
+/* Up to this many rows a CPU multiplies the codes of quantized weights. For more it dequantizes them. */
 enum { LINEAR_CODED_ROWS = 32 };
 
 /* All have the same dtype, except weights quantized by groups (base/groups.h), for inference only, and
