@@ -209,15 +209,15 @@ Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *
                  data_of<int>(a->past_on_device), data_of<int>(a->pasts)};
         p.k.vector = p.k.vector && fresh.k.vector;
         p.v.vector = p.v.vector && fresh.v.vector;
-        p.v.vector = p.v.vector && fresh.v.vector;
         longest = a->cache_k.shape.d[1];
     }
     int heads = 1, queries = 1;
-    if (fits_decode_tensor(p)) tensor_decode_rows(p, &heads, &queries);
+    const bool on_tensor_cores = fits_decode_tensor(ctx, p);
+    if (on_tensor_cores) tensor_decode_rows(p, &heads, &queries);
     const int64_t blocks = divide_up(p.queries, queries) * (p.heads / heads) * p.batch;
     TRY(take_splits(ctx, p, longest, blocks, int64_t(heads) * queries, &splits));
     PRIMITIVE (ctx, "decode", ATTENTION) {
-        if (fits_decode_tensor(p))
+        if (on_tensor_cores)
             TRY(decode_tensor(ctx, p, fresh, splits));
         else
             DISPATCH_FLOAT(p.dtype, T, TRY(launch_width<T>(ctx, p, fresh, splits)));

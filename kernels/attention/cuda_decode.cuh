@@ -28,7 +28,7 @@ struct Splits {
 };
 
 /* The same on tensor cores, for bf16 and whole vectors. tensor_decode_rows gives the rows of a block. */
-bool fits_decode_tensor(const Problem &p);
+bool fits_decode_tensor(const Ctx *ctx, const Problem &p);
 void tensor_decode_rows(const Problem &p, int *heads, int *queries);
 CHECKED Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits);
 

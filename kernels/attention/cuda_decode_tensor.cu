@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 4 : 2)
 
 template <int WIDTH>
 Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
+    static_assert(sizeof(Room<WIDTH>) <= tensor_shared_bytes(WIDTH), "as fits_tensor_cores assumes");
     int heads, queries;
     tensor_decode_rows(p, &heads, &queries);
     const int64_t tiles = divide_up(p.queries, queries) * (p.heads / heads) * p.batch;
@@ -163,8 +164,8 @@ Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &spli
 
 } // namespace
 
-bool fits_decode_tensor(const Problem &p) {
-    return p.dtype == BF16 && p.width <= TENSOR_WIDTH && p.q.vector && p.k.vector && p.v.vector;
+bool fits_decode_tensor(const Ctx *ctx, const Problem &p) {
+    return fits_tensor_cores(ctx, p) && p.q.vector && p.k.vector && p.v.vector;
 }
 
 /* Queries of different documents see keys from different ones on, so these are not taken together. */

@@ -18,6 +18,11 @@ Rows make_rows(const Tensor &t, int64_t head_columns) {
     return {t.data, rows * t.stride, t.stride, vector};
 }
 
+bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
+    return p.dtype == BF16 && p.width <= TENSOR_WIDTH &&
+           cuda_device(ctx)->shared_bytes >= tensor_shared_bytes(p.width);
+}
+
 namespace {
 
 constexpr int THREADS = 256;
@@ -156,12 +161,6 @@ Status statistics(Ctx *ctx, const Problem &p) {
                        return LAUNCH_EARLY(ctx, (statistics_kernel<T, N>),
                                            divide_up(rows, ROW_STEPS * ROW_STEP), THREADS, 0, p, rows);
                    }));
-}
-
-/* True for bf16 heads up to TENSOR_WIDTH, if the device has enough shared memory for the tiles. */
-bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
-    return p.dtype == BF16 && p.width <= TENSOR_WIDTH &&
-           cuda_device(ctx)->shared_bytes >= tensor_shared_bytes(p.width);
 }
 
 /* Of the kernels, only decode reads pasts. With FUSE_INVARIANT it runs all sizes: a query's keys are then

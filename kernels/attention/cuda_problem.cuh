@@ -126,6 +126,8 @@ CHECKED Status forward_hopper(Ctx *ctx, const Problem *p);
 bool fits_hopper_backward(const Ctx *ctx, const Problem &p);
 CHECKED Status take_hopper_backward(Ctx *ctx, Problem *p);
 CHECKED Status backward_hopper(Ctx *ctx, const Problem *p);
+/* bf16 heads up to TENSOR_WIDTH, if the device has enough shared memory for the tiles. */
+bool fits_tensor_cores(const Ctx *ctx, const Problem &p);
 CHECKED Status forward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status backward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status forward_exact(Ctx *ctx, const Problem *p);
