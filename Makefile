@@ -23,7 +23,9 @@ CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trappi
     -Wno-unknown-warning-option -Wno-pass-failed -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
 NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
     -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
-LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -ljpeg -lm -lpthread -fopenmp $(EXTRA)
+# Debian's other builds of OpenBLAS run threads beside OpenMP's, and the system prefers them if they are installed.
+OPENBLAS := $(firstword $(wildcard /usr/lib/*/openblas-openmp))
+LDLIBS := $(OPENBLAS:%=-L%) $(OPENBLAS:%=-Wl,-rpath,%) -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -ljpeg -lm -lpthread -fopenmp $(EXTRA)
 LINK := $(CC)
 # Without OpenMP, pragmas use no parameters, and the library still defines OpenMP's functions.
 ifneq ($(filter -fno-openmp,$(EXTRA)),)

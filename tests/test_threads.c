@@ -1,7 +1,10 @@
-/* Loops of naive forms: large ones run on several threads, and no bit depends on the number. */
+/* Loops of naive forms: large ones run on several threads, and no bit depends on the number. OpenBLAS uses
+ * OpenMP's threads. */
 #include "kernels/norm/norm.h"
 #include "tests/support/compare.h"
 
+#include <cblas.h>
+#include <glob.h>
 #include <omp.h>
 #include <stdlib.h>
 
@@ -73,8 +76,19 @@ static void naive_bits_depend_on_no_number_of_threads(void **state) {
     for (int k = 0; k < 2; k++) free(values[k]);
 }
 
+/* Debian prefers the build with threads of its own where both are installed. */
+static void openblas_starts_no_threads_of_its_own(void **state) {
+    (void)state;
+    glob_t found;
+    const int missing = glob("/usr/lib/*/openblas-openmp", 0, NULL, &found);
+    globfree(&found);
+    if (missing) skip();
+    assert_int_equal(openblas_get_parallel(), OPENBLAS_OPENMP);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {ONCE(large_loops_run_on_all_threads),
+                                       ONCE(openblas_starts_no_threads_of_its_own),
                                        ONCE(naive_bits_depend_on_no_number_of_threads)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }
