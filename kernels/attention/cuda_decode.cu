@@ -218,7 +218,7 @@ Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *
     TRY(take_splits(ctx, p, longest, blocks, int64_t(heads) * queries, &splits));
     PRIMITIVE (ctx, "decode", ATTENTION) {
         if (on_tensor_cores)
-            TRY(decode_tensor(ctx, p, fresh, splits));
+            TRY(decode_tensor(ctx, p, fresh, splits, heads, queries));
         else
             DISPATCH_FLOAT(p.dtype, T, TRY(launch_width<T>(ctx, p, fresh, splits)));
     }

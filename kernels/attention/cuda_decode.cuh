@@ -27,10 +27,12 @@ struct Splits {
     int *tickets;    // (blocks), zero before and after
 };
 
-/* The same on tensor cores, for bf16 and whole vectors. tensor_decode_rows gives the rows of a block. */
+/* The same on tensor cores, for bf16 and whole vectors. A block takes so many heads of so many queries as
+ * tensor_decode_rows gives. */
 bool fits_decode_tensor(const Ctx *ctx, const Problem &p);
 void tensor_decode_rows(const Problem &p, int *heads, int *queries);
-CHECKED Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits);
+CHECKED Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits, int heads,
+                             int queries);
 
 namespace {
 

@@ -153,10 +153,8 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 4 : 2)
 }
 
 template <int WIDTH>
-Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
+Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits, int heads, int queries) {
     static_assert(sizeof(Room<WIDTH>) <= tensor_shared_bytes(WIDTH), "as fits_tensor_cores assumes");
-    int heads, queries;
-    tensor_decode_rows(p, &heads, &queries);
     const int64_t tiles = divide_up(p.queries, queries) * (p.heads / heads) * p.batch;
     return LAUNCH_EARLY(ctx, decode_tensor_kernel<WIDTH>, dim3(unsigned(tiles), unsigned(splits.most)),
                         THREADS, sizeof(Room<WIDTH>), p, fresh, splits, heads, queries);
@@ -175,8 +173,10 @@ void tensor_decode_rows(const Problem &p, int *heads, int *queries) {
     *queries = p.queries == 1 || p.starts ? 1 : ROWS / *heads;
 }
 
-Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
-    return p.width <= 64 ? launch<64>(ctx, p, fresh, splits) : launch<128>(ctx, p, fresh, splits);
+Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits, int heads,
+                     int queries) {
+    return p.width <= 64 ? launch<64>(ctx, p, fresh, splits, heads, queries)
+                         : launch<128>(ctx, p, fresh, splits, heads, queries);
 }
 
 } // namespace attention

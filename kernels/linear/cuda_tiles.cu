@@ -65,8 +65,7 @@ struct Place {
     }
 };
 
-/* A gated weight is copied as 8 rows of the gate and the same 8 of up in turns, so that a thread gets both.
- * */
+/* A gated weight is copied as 8 rows of the gate and the same 8 of up in turns: a thread gets both. */
 template <bool GATED>
 __device__ inline void load_weight(void *to, const CUtensorMap &map, int output, int column,
                                    uint64_t *barrier) {

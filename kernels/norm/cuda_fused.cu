@@ -144,13 +144,14 @@ int block_threads(int64_t row_packs, int packs) {
     return (int)divide_up(row_packs, packs * WARP) * WARP;
 }
 
-/* Selects the kernel for a row of row_packs packs; norm_rows_any if a row is too long. `spread`: a block per
- * row even if a warp could hold it. */
 template <typename T>
 struct ForwardPlan {
     void (*kernel)(ForwardRows<T>);
     int threads, rows; // threads and rows per block
 };
+
+/* Selects the kernel for a row of row_packs packs; norm_rows_any if a row is too long. `spread`: a block per
+ * row even if a warp could hold it. */
 template <typename T, NormKind KIND, bool DROP>
 ForwardPlan<T> forward_plan(int64_t row_packs, bool spread) {
     const int rows = ROWS_THREADS / WARP;
