@@ -189,7 +189,7 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     if (due) r->next_line = device_clock() + LINE_SECONDS;
     if (due) r->cores_waited = cores_waited(r->cores);
     const Mfu mfu = mfu_at(r, flops);
-    char blamed[40] = "", clipped[40] = "", reader[40] = "";
+    char line[1 << 10], blamed[40] = "", clipped[40] = "", reader[40] = "";
     if (cost->reader_ms >= 0.01) snprintf(reader, sizeof reader, " | reader %.2f ms", cost->reader_ms);
     if (result->blamed >= 0) snprintf(blamed, sizeof blamed, ", first on rank %d", result->blamed);
     if (result->clipped) snprintf(clipped, sizeof clipped, " | %" PRId64 " casts clipped", result->clipped);
@@ -197,12 +197,15 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
         progress_line(r->progress,
                       "step %" PRId64 ": loss %g or norm %g is not finite%s; the update is skipped", step,
                       result->loss, result->norm, blamed);
-    if (due)
-        progress_line(r->progress,
-                      "step %5" PRId64 "/%" PRId64
-                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s%s%s",
-                      step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text, reader, clipped);
+    if (due) {
+        int columns =
+            snprintf(line, sizeof line,
+                     "step %5" PRId64 "/%" PRId64 " | loss %.6f | norm %.4f | lr %.3e | %8.2f ms | %.0f %s%s",
+                     step, r->steps, result->loss, result->norm, learning_rate, cost->ms, rate, unit(r),
+                     share_text(" | ", mfu).text);
+        bool fits = columns + (int)(strlen(reader) + strlen(clipped)) <= REPORT_WIDTH;
+        progress_line(r->progress, "%s%s%s%s", line, fits ? "" : "\n          ", reader, clipped);
+    }
     progress_step(r->progress, step, 1e-3 * cost->ms);
     TRY(draw_step(r, step, result, learning_rate, rate));
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
@@ -222,8 +225,8 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
     char accuracy[80] = "";
     if (r->pictures)
         snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * v->top1, 100 * v->top5);
-    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
-                  r->steps, v->loss, accuracy);
+    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 " | validation loss %.6f%s", step, r->steps,
+                  v->loss, accuracy);
     TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
     TRY(tensorboard_flush(r->board));
     JsonWriter *w = events_begin(r->events, "val");
