@@ -127,9 +127,9 @@ test: EXTRA_PACKAGES := $(TEST_PACKAGES)
 test: packages  ## install missing packages, build, run every test
 	@$(MAKE) --no-print-directory all check
 
-# Three tests at a time, because some mostly wait, and the longest first; on a GPU, whose memory and clock they share, one at a time.
+# Four tests at a time, because some mostly wait, and the longest first; on a GPU, whose memory and clock they share, one at a time.
 check: tests
-	@JOBS=$(if $(GPU),1,3) tests/run $(LONGEST) $(filter-out $(LONGEST),$(TESTS))
+	@JOBS=$(if $(GPU),1,4) tests/run $(LONGEST) $(filter-out $(LONGEST),$(TESTS))
 
 tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(MPI_MODULE) $(BENCHES) $(TESTS)
 
