@@ -17,7 +17,7 @@ struct Recorder {
     int64_t count, dropped;
     Record *records;
     int64_t room;
-    Span *spans;     // parallel to the records, if they are timed
+    Span *spans;     // parallel to the records, if events time them
     int64_t created; // spans with created events; reused after a clear
     int64_t span_room;
     int64_t open[DEPTH_LIMIT]; // stack of open records; -1: dropped
@@ -37,6 +37,8 @@ Recorder *recorder_open(Device *device, const RecorderOptions *options) {
     /* Zeroed here, so that the system maps the pages before a step is recorded. */
     r->room = r->options.limit < ROOM_AT_FIRST ? r->options.limit : ROOM_AT_FIRST;
     r->records = memory_array((size_t)r->room, sizeof *r->records);
+    r->memory_room = options->whole ? r->room : 0;
+    r->memory = memory_array((size_t)r->memory_room, sizeof *r->memory);
     return r;
 }
 
@@ -58,9 +60,14 @@ bool recorder_wants(const Recorder *r, RecordKind kind) {
     return kind == RECORD_PRIMITIVE ? r->options.primitives : kind == RECORD_OPERATION || r->options.whole;
 }
 
+/* A CPU needs no events: its work is done when the host goes on. */
+static bool uses_events(const Recorder *r) {
+    return r->options.timed && r->device->backend == BACKEND_CUDA;
+}
+
 static Status make_room(Recorder *r) {
     r->records = memory_grow(r->records, &r->room, r->count + 1, sizeof *r->records);
-    if (!r->options.timed || r->count < r->created) return OK;
+    if (!uses_events(r) || r->count < r->created) return OK;
     r->spans = memory_grow(r->spans, &r->span_room, r->created + 1, sizeof *r->spans);
     Span *span = &r->spans[r->created];
     TRY(r->device->event_create(r->device, &span->start));
@@ -86,7 +93,7 @@ static Status begin(Recorder *r, const Record *what) {
         record->parent = r->depth ? r->open[r->depth - 1] : -1;
         record->launches = -r->device->launches;
         record->cpu_start = device_clock();
-        if (r->options.timed) TRY(r->device->event_record(r->device, r->spans[index].start));
+        if (uses_events(r)) TRY(r->device->event_record(r->device, r->spans[index].start));
         if (r->options.mark) r->options.mark(r->options.marker, index);
     }
     r->open[r->depth++] = index;
@@ -98,7 +105,7 @@ static Status end(Recorder *r) {
     if (index < 0) return OK;
     Record *record = &r->records[index];
     if (r->options.mark) r->options.unmark(r->options.marker);
-    if (r->options.timed) TRY(r->device->event_record(r->device, r->spans[index].end));
+    if (uses_events(r)) TRY(r->device->event_record(r->device, r->spans[index].end));
     record->cpu_end = device_clock();
     record->launches += r->device->launches;
     return OK;
@@ -297,11 +304,15 @@ static Status resolve(Recorder *r) {
     int64_t outermost = 0;
     for (int64_t i = 0; i < r->count; i++) {
         Record *record = &r->records[i];
-        double ms;
+        double ms = 1e3 * (record->cpu_end - record->cpu_start), start_ms;
         if (record->parent < 0) outermost = i;
-        TRY(r->device->elapsed(r->device, r->spans[outermost].start, r->spans[i].start, &ms));
-        record->device_start = 1e-3 * ms;
-        TRY(r->device->elapsed(r->device, r->spans[i].start, r->spans[i].end, &record->device_ms));
+        start_ms = 1e3 * (record->cpu_start - r->records[outermost].cpu_start);
+        if (uses_events(r)) {
+            TRY(r->device->elapsed(r->device, r->spans[outermost].start, r->spans[i].start, &start_ms));
+            TRY(r->device->elapsed(r->device, r->spans[i].start, r->spans[i].end, &ms));
+        }
+        record->device_start = 1e-3 * start_ms;
+        record->device_ms = ms;
     }
     return OK;
 }

@@ -51,7 +51,7 @@ typedef struct {
     int64_t parent;            // index of the enclosing record; -1: none
     double cpu_start, cpu_end; // seconds, monotonic clock
     double device_start;       // seconds of device time since the start of the outermost record
-    double device_ms;          // time between device events; on the CPU, CPU time
+    double device_ms;          // time between device events; on the CPU, time of the host
     int64_t launches;
     Work work;                         // operations: least work; copies and fills: bytes; else zero
     RecordInput inputs[RECORD_INPUTS]; // operations, and primitives that are a product; else empty
@@ -82,7 +82,7 @@ typedef struct {
     bool primitives; // record all primitives; else only those of another pass than their operation's, which
                      // the times per pass need.
     bool whole;      // also record scopes, library calls, memory and inputs, as traces need
-    bool timed;      // put device events around each record; otherwise device_start and device_ms are 0
+    bool timed;      // fill device_start and device_ms, on a GPU by events; otherwise they are 0
     bool isolate;    // let the device rest before each primitive
     /* Called at the beginning of a record, with its index, and at its end, for another profiler's
      * correlation ids. May be NULL. */
