@@ -295,14 +295,15 @@ static int64_t number_of(KindNumbers *d, RankEvents *r, const TraceEvent *e) {
 
 /* The first step that does not fit; INT64_MAX: all fit. */
 static int64_t steps_end(const Trace *t, int64_t most) {
-    int64_t end = INT64_MAX;
-    for (int64_t room = t->count; room > most && end > t->run.first_step;) {
-        int64_t last = -1;
-        for (int64_t i = 0; i < t->count; i++)
-            if (t->events[i].step < end && t->events[i].step > last) last = t->events[i].step;
-        if (last < 0) break;
-        for (int64_t i = 0; i < t->count; i++) room -= t->events[i].step == last;
-        end = last;
+    const int64_t first = t->run.first_step;
+    int64_t last = first, end = INT64_MAX;
+    for (int64_t i = 0; i < t->count; i++) last = t->events[i].step > last ? t->events[i].step : last;
+    OWNED int64_t *events = memory_array((size_t)(last - first) + 1, sizeof *events); // of each step
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].step >= first) events[t->events[i].step - first]++;
+    for (int64_t step = last, room = t->count; room > most && step >= first; step--) {
+        room -= events[step - first];
+        end = step;
     }
     return end;
 }
