@@ -197,7 +197,22 @@ static Status measure_roof(Ctx *ctx, char *memory, size_t bytes, Roof *roof) {
     return OK;
 }
 
-/* Each cache is measured with half of its size, memory with four times the largest cache. */
+/* The bytes by which a cache is measured: four times the cache before it, which they do not fit, but at most
+ * half of its own size. Of a large cache that many cores share, not all may be ours. */
+static size_t cache_sample(const Device *device, int cache) {
+    const size_t half = device->caches[cache] / 2, beyond = cache ? 4 * device->caches[cache - 1] : 0;
+    return beyond && beyond < half ? beyond : half;
+}
+
+/* Data that fit a cache can be streamed through memory, too, so that no rate of a cache is lower. */
+static void raise_roof(Roof *cache, const Roof *memory) {
+    if (cache->most == 0) return; // unknown
+    cache->read = fmax(cache->read, memory->read);
+    cache->write = fmax(cache->write, memory->write);
+    cache->most = fmax(cache->most, memory->most);
+}
+
+/* Memory is measured with four times the largest cache. */
 static Status measure_streams(Ctx *ctx, Peaks *peaks) {
     Device *device = ctx->device;
     Roof memory = {.bytes = MEMORY_LEAST};
@@ -210,9 +225,12 @@ static Status measure_streams(Ctx *ctx, Peaks *peaks) {
     TRY(device->allocate(device, (size_t)memory.bytes, &room));
     Status status = measure_roof(ctx, room, (size_t)memory.bytes, &memory);
     for (int i = 0; i < DEVICE_CACHES && !status && memory.most > 0; i++) {
-        peaks->caches[i].bytes = (double)device->caches[i];
-        if (device->caches[i]) status = measure_roof(ctx, room, device->caches[i] / 2, &peaks->caches[i]);
-        if (device->caches[i] && peaks->caches[i].most == 0) memory.most = 0;
+        Roof *cache = &peaks->caches[i];
+        cache->bytes = (double)device->caches[i];
+        if (!device->caches[i]) continue;
+        status = measure_roof(ctx, room, cache_sample(device, i), cache);
+        raise_roof(cache, &memory);
+        if (cache->most == 0) memory.most = 0;
     }
     peaks->bandwidth = memory.most;
     peaks->read = memory.read;

@@ -108,7 +108,7 @@ static void all_threads_are_measured(void **state) {
     }
     assert_true(peaks.read > 0 && peaks.write > 0 && peaks.bandwidth >= fmax(peaks.read, peaks.write));
     for (int i = 0; i < CACHE_COUNT; i++)
-        if (peaks.caches[i].bytes > 0) assert_true(peaks.caches[i].most > 0.8 * peaks.bandwidth);
+        if (peaks.caches[i].bytes > 0) assert_true(peaks.caches[i].most >= peaks.bandwidth);
     Peaks again;
     assert_true(peaks_remember(&ctx, &again));
     near(again.caches[CACHE_L3].write, peaks.caches[CACHE_L3].write);
