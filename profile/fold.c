@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DISPATCH_NS = 10000 };
+
 static bool in_window(const Figures *f, const TraceEvent *e) {
     return e->step >= f->first_step && e->step < f->first_step + f->steps;
 }
@@ -268,6 +270,25 @@ static int attributed(const Trace *t, int64_t index, Span span, Interval interva
     return count;
 }
 
+/* The attributed share of each step: all but the gaps of more than DISPATCH_NS between attributed intervals,
+ * `sorted` by beginning. In a shorter gap the host goes on to the next operation: it checks a contract, takes
+ * memory and writes records. */
+static void attributed_shares(const Interval *sorted, int64_t count, const Interval *steps,
+                              int64_t step_count, double *shares) {
+    int64_t i = 0;
+    for (int64_t s = 0; s < step_count; s++) {
+        const int64_t length = steps[s].end - steps[s].begin;
+        int64_t reached = steps[s].begin, lost = 0;
+        for (; i < count && sorted[i].begin < steps[s].end; i++) {
+            if (sorted[i].end <= sorted[i].begin) continue; // of another step
+            if (sorted[i].begin - reached > DISPATCH_NS) lost += sorted[i].begin - reached;
+            if (sorted[i].end > reached) reached = sorted[i].end;
+        }
+        if (steps[s].end - reached > DISPATCH_NS) lost += steps[s].end - reached;
+        shares[s] = 1 - ratio((double)lost, (double)length);
+    }
+}
+
 static void gather(Figures *f, const Span *spans, const Interval *steps, Stretch *stretches,
                    Interval *covered) {
     const Trace *t = f->trace;
@@ -285,7 +306,10 @@ static void gather(Figures *f, const Span *spans, const Interval *steps, Stretch
         for (int k = 0; k < intervals; k++) covered[covering++] = clipped(own[k], step);
     }
     add_phases(f, stretches, count, steps);
-    f->covered_ns = (double)intervals_union(covered, covering) / (double)f->steps;
+    OWNED double *shares = memory_array((size_t)f->steps, sizeof *shares);
+    intervals_sort(covered, covering);
+    attributed_shares(covered, covering, steps, f->steps, shares);
+    f->covered = stats_make(shares, f->steps).median;
 }
 
 static void fold_phases(Figures *f) {

@@ -64,8 +64,7 @@ static void check_phases(Trace *t, const Figures *f) {
 
 static void check_coverage(Trace *t, const Figures *f) {
     if (t->run.isolate || t->run.host_only) return; // between operations the host waits for the device
-    double share = f->step_ns > 0 ? f->covered_ns / f->step_ns : 0;
-    trace_add_finding(t, CHECK_COVERED, 1 - share, NOT_COVERED_AT_MOST, "%.2f%%", 100 * share);
+    trace_add_finding(t, CHECK_COVERED, 1 - f->covered, NOT_COVERED_AT_MOST, "%.2f%%", 100 * f->covered);
 }
 
 /* Checks the records of all ranks. */

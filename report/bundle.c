@@ -25,7 +25,7 @@ static BundleStep step_of(const Figures *f) {
                         .overhead_noise = f->overhead_noise,
                         .reader = 1e6 * f->reader_ms,
                         .device = f->device_ns,
-                        .covered = ratio(f->covered_ns, f->step_ns),
+                        .covered = f->covered,
                         .tokens = f->tokens,
                         .launches = f->launches,
                         .cores_waited = f->trace->run.cores_waited};

@@ -95,7 +95,8 @@ typedef struct {
     double overhead;     // overhead of tracing: median with tracing over median without, minus 1; 0 if
                          // unknown
     bool overhead_noise; // these medians do not differ significantly (medians_differ)
-    double covered_ns;   // part of step_ns within an operation's span, a reader's wait, a copy or sampling
+    double covered;      // share of a recorded step, median: operations' spans, waits for the reader, copies,
+                         // sampling, and gaps of at most 10 us between these
     double device_ns, launches; // all device events: time and launches per step
     double tokens;              // mean tokens of the steps that step_ms refers to
     int64_t peak_bytes;         // peak of all classes together, and the share of each class at that moment

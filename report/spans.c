@@ -39,9 +39,13 @@ static int earlier(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
+void intervals_sort(Interval *intervals, int64_t count) {
+    if (count) qsort(intervals, (size_t)count, sizeof *intervals, earlier);
+}
+
 int64_t intervals_union(Interval *intervals, int64_t count) {
     int64_t covered = 0, reached = INT64_MIN;
-    if (count) qsort(intervals, (size_t)count, sizeof *intervals, earlier);
+    intervals_sort(intervals, count);
     for (int64_t i = 0; i < count; i++) {
         int64_t begin = intervals[i].begin > reached ? intervals[i].begin : reached;
         if (intervals[i].end <= begin) continue;

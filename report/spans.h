@@ -30,5 +30,8 @@ typedef struct {
     int64_t begin, end;
 } Interval;
 
+/* By beginning. */
+void intervals_sort(Interval *intervals, int64_t count);
+
 /* The total length of the union of the intervals, in which overlaps count once. Sorts the intervals. */
 int64_t intervals_union(Interval *intervals, int64_t count);
