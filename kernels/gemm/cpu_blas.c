@@ -7,6 +7,36 @@
 #include <inttypes.h>
 #include <limits.h>
 
+/* ---- fp32 and fp64 ---- */
+
+static bool fits(int64_t value) {
+    return value <= INT_MAX;
+}
+
+static Status multiply(const Gemm *g) {
+    if (!fits(g->m) || !fits(g->n) || !fits(g->k) || !fits(g->lda) || !fits(g->ldb) || !fits(g->ldc))
+        return fail(ERROR_INTERNAL,
+                    "gemm: a product of (%" PRId64 ", %" PRId64 ") by (%" PRId64 ", %" PRId64
+                    ") has more rows or columns than BLAS can count",
+                    g->m, g->k, g->k, g->n);
+    const CBLAS_TRANSPOSE ta = g->transpose_a ? CblasTrans : CblasNoTrans;
+    const CBLAS_TRANSPOSE tb = g->transpose_b ? CblasTrans : CblasNoTrans;
+    const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
+    /* BLAS rejects a leading dimension of 0, which an empty k has. */
+    const int lda = g->lda ? (int)g->lda : 1, ldb = g->ldb ? (int)g->ldb : 1, ldc = (int)g->ldc;
+    for (int64_t b = 0; b < (g->batch ? g->batch : 1); b++) {
+        if (g->c_dtype == F32)
+            cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, (float)g->alpha, (const float *)g->a + b * g->a_step,
+                        lda, (const float *)g->b + b * g->b_step, ldb, (float)g->beta,
+                        (float *)g->c + b * g->c_step, ldc);
+        else
+            cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, g->alpha, (const double *)g->a + b * g->a_step, lda,
+                        (const double *)g->b + b * g->b_step, ldb, g->beta, (double *)g->c + b * g->c_step,
+                        ldc);
+    }
+    return OK;
+}
+
 /* ---- bf16 ---- */
 
 /* Matrices are multiplied block by block: a block of A and a block of B are widened to fp32, and their
@@ -53,7 +83,7 @@ static Status add_products(Ctx *ctx, const Gemm *g, const bf16 *a, const bf16 *b
             widen(ctx, b + first * g->ldb + column, part.k, part.n, g->ldb, blocks->b);
         part.lda = g->transpose_a ? part.m : part.k;
         part.ldb = g->transpose_b ? part.k : part.n;
-        TRY(gemm_cpu_openblas(ctx, &part));
+        TRY(multiply(&part));
         part.beta = 1;
     }
     return OK;
@@ -83,7 +113,9 @@ static Status block(Ctx *ctx, const Gemm *g, int64_t matrix, int64_t row, int64_
 
 static Status converted(Ctx *ctx, const Gemm *g) {
     int64_t m = least(g->m, ROWS), n = least(g->n, COLUMNS), k = least(g->k, DEPTH);
-    OWNED float *memory = memory_allocate((size_t)(m * k + k * n + m * n) * sizeof *memory);
+    const size_t bytes = (size_t)(m * k + k * n + m * n) * sizeof(float);
+    OWNED float *memory = memory_reserve(bytes);
+    if (!memory) return fail(ERROR_MEMORY, "gemm: cannot allocate %.1f MiB", (double)bytes / 1048576);
     const Blocks blocks = {memory, memory + m * k, memory + m * k + k * n};
     for (int64_t matrix = 0; matrix < (g->batch ? g->batch : 1); matrix++)
         for (int64_t row = 0; row < g->m; row += ROWS)
@@ -92,43 +124,26 @@ static Status converted(Ctx *ctx, const Gemm *g) {
     return OK;
 }
 
-/* ---- fp32 and fp64 ---- */
+/* ---- products ---- */
 
-static bool fits(int64_t value) {
-    return value <= INT_MAX;
+static bool multiplies(Dtype factors, Dtype product) {
+    if (factors == BF16) return product == BF16 || product == F32;
+    return factors == product && (factors == F32 || factors == F64);
 }
 
 Status gemm_cpu_openblas(Ctx *ctx, const Gemm *g) {
-    if (g->a_dtype == BF16 && g->b_dtype == BF16 && (g->c_dtype == BF16 || g->c_dtype == F32))
-        return converted(ctx, g);
-    if (g->a_dtype != g->c_dtype || g->b_dtype != g->c_dtype || (g->c_dtype != F32 && g->c_dtype != F64))
+    static const char *const names[3][2][2] = {
+        {{"cblas_sgemm NN", "cblas_sgemm NT"}, {"cblas_sgemm TN", "cblas_sgemm TT"}},
+        {{"cblas_dgemm NN", "cblas_dgemm NT"}, {"cblas_dgemm TN", "cblas_dgemm TT"}},
+        {{"cblas_sgemm NN, bf16 widened", "cblas_sgemm NT, bf16 widened"},
+         {"cblas_sgemm TN, bf16 widened", "cblas_sgemm TT, bf16 widened"}}};
+    const bool widens = g->a_dtype == BF16;
+    if (g->a_dtype != g->b_dtype || !multiplies(g->a_dtype, g->c_dtype))
         return fail(ERROR_INTERNAL,
                     "gemm: the CPU multiplies fp32, fp64 or bf16 of one kind, not %s by %s into %s",
                     dtype_name(g->a_dtype), dtype_name(g->b_dtype), dtype_name(g->c_dtype));
-    if (!fits(g->m) || !fits(g->n) || !fits(g->k) || !fits(g->lda) || !fits(g->ldb) || !fits(g->ldc))
-        return fail(ERROR_INTERNAL,
-                    "gemm: a product of (%" PRId64 ", %" PRId64 ") by (%" PRId64 ", %" PRId64
-                    ") has more rows or columns than BLAS can count",
-                    g->m, g->k, g->k, g->n);
-    const CBLAS_TRANSPOSE ta = g->transpose_a ? CblasTrans : CblasNoTrans;
-    const CBLAS_TRANSPOSE tb = g->transpose_b ? CblasTrans : CblasNoTrans;
-    const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
-    /* BLAS rejects a leading dimension of 0, which an empty k has. */
-    const int lda = g->lda ? (int)g->lda : 1, ldb = g->ldb ? (int)g->ldb : 1, ldc = (int)g->ldc;
-    static const char *const names[2][2][2] = {
-        {{"cblas_sgemm NN", "cblas_sgemm NT"}, {"cblas_sgemm TN", "cblas_sgemm TT"}},
-        {{"cblas_dgemm NN", "cblas_dgemm NT"}, {"cblas_dgemm TN", "cblas_dgemm TT"}}};
-    library_begin(ctx, names[g->c_dtype == F64][g->transpose_a][g->transpose_b]);
-    for (int64_t b = 0; b < (g->batch ? g->batch : 1); b++) {
-        if (g->c_dtype == F32)
-            cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, (float)g->alpha, (const float *)g->a + b * g->a_step,
-                        lda, (const float *)g->b + b * g->b_step, ldb, (float)g->beta,
-                        (float *)g->c + b * g->c_step, ldc);
-        else
-            cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, g->alpha, (const double *)g->a + b * g->a_step, lda,
-                        (const double *)g->b + b * g->b_step, ldb, g->beta, (double *)g->c + b * g->c_step,
-                        ldc);
-    }
+    library_begin(ctx, names[widens ? 2 : g->c_dtype == F64][g->transpose_a][g->transpose_b]);
+    Status status = widens ? converted(ctx, g) : multiply(g);
     library_end(ctx);
-    return OK;
+    return status;
 }
