@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 enum { SUFFIX_BYTES = 96 };
 
@@ -46,13 +45,6 @@ static unsigned names_of(const ProfilingOptions *options) {
 
 /* ---- a screenful ---- */
 
-int terminal_width(FILE *file) {
-    enum { PAGE = 80 };
-    struct winsize size;
-    bool known = ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return known ? size.ws_col : PAGE;
-}
-
 /* The sizes of a sweep are shown together, in its table. */
 static bool in_table(const ProfilingOptions *options, const char *suffix) {
     return *options->out && suffix && strncmp(suffix, "_bs", 3) == 0;
@@ -62,7 +54,7 @@ static void print_brief(const ProfilingOptions *options, const Profile *profile,
                         FILE *file) {
     if (in_table(options, suffix)) return;
     fputc('\n', file);
-    brief_print(profile, terminal_width(file), file);
+    brief_print(profile, report_width(file), file);
     if (*options->out)
         fprintf(file, "files    %s: profile%s.html, profiling_stats, trace, tables and report\n",
                 options->out, suffix);

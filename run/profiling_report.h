@@ -13,9 +13,6 @@ typedef struct {
     int64_t count, room;
 } TraceList;
 
-/* The width of a terminal; for anything else a page's width. */
-int terminal_width(FILE *file);
-
 /* Takes ownership of the trace. */
 void trace_list_add(TraceList *list, Trace *trace);
 void trace_list_free(TraceList *list);

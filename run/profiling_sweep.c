@@ -1,6 +1,7 @@
 #include "run/profiling_sweep.h"
 
 #include "run/profiling_report.h"
+#include "base/wrap.h"
 #include "report/sweep.h"
 #include "profile/window.h"
 
@@ -65,7 +66,8 @@ Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes,
     if (sweep.files) TRY(check_segments(options));
     const TableView view = {.unit = options->unit,
                             .full_names = options->full_names,
-                            .width = options->report == REPORT_BRIEF && file ? terminal_width(file) : 0};
+                            .width = file && !options->full_names ? report_width(file) : 0,
+                            .split = options->report != REPORT_BRIEF};
     Status status = OK;
     for (int64_t i = 0; i < batches.count * seqs.count && !status; i++)
         status = one_size(&sweep, batches.values[i / seqs.count], seqs.values[i % seqs.count],
