@@ -80,6 +80,10 @@ static const Case cases[] = {
     {20, 1000, 65, true, false, true, false, false, .skip = true, .invariant = true},
     {200, 264, 136, true, true, true, false, false, .invariant = true},
     {129, 648, 300, false, false, false, false, false, .logits = true, .invariant = true},
+    {20, 96, 65, true, false, true, false, false, .skip = true},
+    {1, 64, 40, true, false, false, false, false, .skip = true, .invariant = true},
+    {33, 544, 100, false, false, false, false, false, .logits = true, .invariant = true},
+    {300, 4096, 72, true, true, true, false, false, .invariant = true},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -7,51 +7,8 @@
 
 #include <immintrin.h>
 
-/* The right operand of a product consists of pairs: two elements of a column, one below the other. */
-typedef uint32_t Pair;
-
 enum { SIDE = AMX_SIDE, DEPTH = AMX_DEPTH, BLOCK = QUERY_BLOCK, SQUARE = BLOCK * BLOCK };
 _Static_assert(QUERY_BLOCK == KEY_BLOCK && TILE_UNIT % DEPTH == 0, "operands are made of whole tiles");
-
-/* C (m, n) = A (m, k) B (k, n), or += with `accumulate`. A is row-major, B is in pairs (k / 2, n); strides
- * count elements of each. m, n and k are multiples of 32. The asm clobbers memory because the compiler does
- * not know that tiles access it. */
-static void product(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t a_stride, const Pair *b,
-                    int64_t b_stride, float *c, int64_t c_stride, bool accumulate) {
-    __asm__ volatile("" ::: "memory");
-    for (int64_t i = 0; i < m; i += 2 * SIDE)
-        for (int64_t j = 0; j < n; j += 2 * SIDE) {
-            float *top = c + i * c_stride + j, *bottom = top + SIDE * c_stride;
-            if (accumulate) {
-                _tile_loadd(0, top, 4 * c_stride);
-                _tile_loadd(1, top + SIDE, 4 * c_stride);
-                _tile_loadd(2, bottom, 4 * c_stride);
-                _tile_loadd(3, bottom + SIDE, 4 * c_stride);
-            } else {
-                _tile_zero(0);
-                _tile_zero(1);
-                _tile_zero(2);
-                _tile_zero(3);
-            }
-            for (int64_t p = 0; p < k; p += DEPTH) {
-                const bf16 *left = a + i * a_stride + p;
-                const Pair *right = b + p / 2 * b_stride + j;
-                _tile_loadd(4, left, 2 * a_stride);
-                _tile_loadd(5, left + SIDE * a_stride, 2 * a_stride);
-                _tile_loadd(6, right, 4 * b_stride);
-                _tile_loadd(7, right + SIDE, 4 * b_stride);
-                _tile_dpbf16ps(0, 4, 6);
-                _tile_dpbf16ps(1, 4, 7);
-                _tile_dpbf16ps(2, 5, 6);
-                _tile_dpbf16ps(3, 5, 7);
-            }
-            _tile_stored(0, top, 4 * c_stride);
-            _tile_stored(1, top + SIDE, 4 * c_stride);
-            _tile_stored(2, bottom, 4 * c_stride);
-            _tile_stored(3, bottom + SIDE, 4 * c_stride);
-        }
-    __asm__ volatile("" ::: "memory");
-}
 
 /* ---- operands ---- */
 
@@ -75,7 +32,7 @@ static __m512i zip(__m256i low, __m256i high) {
 }
 
 /* Packs rows (BLOCK, padded) into pairs (BLOCK / 2, padded). */
-static void pairs_of_rows(const bf16 *rows, int64_t padded, Pair *to) {
+static void pairs_of_rows(const bf16 *rows, int64_t padded, AmxPair *to) {
     for (int64_t i = 0; i < BLOCK; i += 2, to += padded)
         for (int64_t d = 0; d < padded; d += SIDE) {
             const bf16 *low = rows + i * padded + d, *high = low + padded;
@@ -93,7 +50,7 @@ static void rows_of_floats(const float *x, bf16 *to) {
     for (int64_t i = 0; i < SQUARE; i += SIDE) _mm256_storeu_si256((__m256i *)(to + i), narrow(x + i));
 }
 
-static void pairs_of_floats(const float *x, Pair *to) {
+static void pairs_of_floats(const float *x, AmxPair *to) {
     for (int64_t i = 0; i < BLOCK; i += 2, to += BLOCK)
         for (int64_t c = 0; c < BLOCK; c += SIDE)
             _mm512_storeu_si512(to + c, zip(narrow(x + i * BLOCK + c), narrow(x + (i + 1) * BLOCK + c)));
@@ -121,8 +78,8 @@ static bf16 *carve_rows(float **scratch, int64_t elements) {
     return (bf16 *)carve(scratch, elements / 2);
 }
 
-static Pair *carve_pairs(float **scratch, int64_t pairs) {
-    return (Pair *)carve(scratch, pairs);
+static AmxPair *carve_pairs(float **scratch, int64_t pairs) {
+    return (AmxPair *)carve(scratch, pairs);
 }
 
 int64_t amx_forward_floats(const AttentionProblem *p) {
@@ -133,14 +90,14 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
     const AttentionForward *a = p->a;
     const int64_t padded = p->padded, size = p->size, kv = h / p->group;
     const int64_t count = p->queries - first < BLOCK ? p->queries - first : BLOCK;
-    float *sums = carve(&scratch, padded * BLOCK);             // (D, queries)
-    float *turned = carve(&scratch, BLOCK * padded);           // (queries, D)
-    bf16 *rows = carve_rows(&scratch, BLOCK * padded);         // (64, D): queries, keys, values
-    Pair *pairs = carve_pairs(&scratch, BLOCK / 2 * padded);   // (keys / 2, D): values
-    Pair *queries = carve_pairs(&scratch, padded / 2 * BLOCK); // (D / 2, queries)
-    bf16 *values = carve_rows(&scratch, padded * BLOCK);       // (D, keys)
-    float *scores = carve(&scratch, SQUARE);                   // (keys, queries)
-    Pair *weights = carve_pairs(&scratch, SQUARE / 2);         // (keys / 2, queries)
+    float *sums = carve(&scratch, padded * BLOCK);                // (D, queries)
+    float *turned = carve(&scratch, BLOCK * padded);              // (queries, D)
+    bf16 *rows = carve_rows(&scratch, BLOCK * padded);            // (64, D): queries, keys, values
+    AmxPair *pairs = carve_pairs(&scratch, BLOCK / 2 * padded);   // (keys / 2, D): values
+    AmxPair *queries = carve_pairs(&scratch, padded / 2 * BLOCK); // (D / 2, queries)
+    bf16 *values = carve_rows(&scratch, padded * BLOCK);          // (D, keys)
+    float *scores = carve(&scratch, SQUARE);                      // (keys, queries)
+    AmxPair *weights = carve_pairs(&scratch, SQUARE / 2);         // (keys / 2, queries)
     RunningSoftmax running;
     softmax_begin(&running);
     amx_begin();
@@ -151,7 +108,7 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
          j < end; j += BLOCK) {
         int64_t keys = end - j < BLOCK ? end - j : BLOCK;
         copy_rows(row_of(p->k, b * p->key_rows + j, kv, size), p->k.stride, keys, size, padded, rows);
-        product(BLOCK, BLOCK, padded, rows, padded, queries, BLOCK, scores, BLOCK, false);
+        amx_product(BLOCK, BLOCK, padded, rows, padded, queries, BLOCK, scores, BLOCK, false);
         scale_scores(keys, (float)a->scale, scores);
         attention_mask(p, b, first, j, keys, scores);
         softmax_step(&running, keys, scores);
@@ -163,7 +120,7 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
         copy_rows(row_of(p->v, b * p->key_rows + j, kv, size), p->v.stride, keys, size, padded, rows);
         pairs_of_rows(rows, padded, pairs);
         transpose_words(pairs, BLOCK / 2, padded, values);
-        product(padded, BLOCK, BLOCK, values, BLOCK, weights, BLOCK, sums, BLOCK, true);
+        amx_product(padded, BLOCK, BLOCK, values, BLOCK, weights, BLOCK, sums, BLOCK, true);
     }
     _tile_release();
     transpose_words(sums, padded, BLOCK, turned);
@@ -185,12 +142,12 @@ typedef struct {
                                        // keys)
     float *dk, *dv;                    // (S, D), sums over all queries of the group
     bf16 *rows;                        // (queries, D)
-    Pair *queries, *queries_across;    // (queries / 2, D) and (D / 2, queries)
-    Pair *dy, *dy_across;              // the same shapes
+    AmxPair *queries, *queries_across; // (queries / 2, D) and (D / 2, queries)
+    AmxPair *dy, *dy_across;           // the same shapes
     float *dq, *turned;                // (D, queries), (queries, D)
     float *weights, *dscores;          // (keys, queries)
     bf16 *narrow;                      // (keys, queries)
-    Pair *pairs;                       // (keys / 2, queries)
+    AmxPair *pairs;                    // (keys / 2, queries)
     float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
 } Backward;
 
@@ -225,7 +182,7 @@ static Backward backward_scratch(const AttentionProblem *p, float *scratch) {
 
 /* Packs a block of queries, or of dy, into both operand formats. */
 static void pack_queries(const AttentionProblem *p, Tensor t, int64_t row, int64_t h, int64_t count,
-                         const Backward *s, Pair *pairs, Pair *across) {
+                         const Backward *s, AmxPair *pairs, AmxPair *across) {
     copy_rows(row_of(t, row, h, p->size), t.stride, count, p->size, p->padded, s->rows);
     pairs_of_rows(s->rows, p->padded, pairs);
     transpose_words(s->rows, BLOCK, p->padded / 2, across);
@@ -256,9 +213,10 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
     for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
          j < end; j += BLOCK) {
         int64_t keys = end - j < BLOCK ? end - j : BLOCK, at = j * padded;
-        product(BLOCK, BLOCK, padded, s->keys + at, padded, s->queries_across, BLOCK, s->weights, BLOCK,
-                false);
-        product(BLOCK, BLOCK, padded, s->values + at, padded, s->dy_across, BLOCK, s->dscores, BLOCK, false);
+        amx_product(BLOCK, BLOCK, padded, s->keys + at, padded, s->queries_across, BLOCK, s->weights, BLOCK,
+                    false);
+        amx_product(BLOCK, BLOCK, padded, s->values + at, padded, s->dy_across, BLOCK, s->dscores, BLOCK,
+                    false);
         scale_scores(keys, (float)a->scale, s->weights);
         scale_scores(keys, 1, s->dscores);
         attention_mask(p, b, first, j, keys, s->weights);
@@ -266,11 +224,11 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
         softmax_gradient(keys, (float)a->scale, s->lse, s->delta, s->weights, s->dscores);
         attention_drop(p, b, h, first, j, count, keys, s->weights);
         rows_of_floats(s->weights, s->narrow);
-        product(BLOCK, padded, BLOCK, s->narrow, BLOCK, s->dy, padded, s->dv + at, padded, true);
+        amx_product(BLOCK, padded, BLOCK, s->narrow, BLOCK, s->dy, padded, s->dv + at, padded, true);
         rows_of_floats(s->dscores, s->narrow);
-        product(BLOCK, padded, BLOCK, s->narrow, BLOCK, s->queries, padded, s->dk + at, padded, true);
+        amx_product(BLOCK, padded, BLOCK, s->narrow, BLOCK, s->queries, padded, s->dk + at, padded, true);
         pairs_of_floats(s->dscores, s->pairs);
-        product(padded, BLOCK, BLOCK, s->keys_across + at, BLOCK, s->pairs, BLOCK, s->dq, BLOCK, true);
+        amx_product(padded, BLOCK, BLOCK, s->keys_across + at, BLOCK, s->pairs, BLOCK, s->dq, BLOCK, true);
     }
     transpose_words(s->dq, padded, BLOCK, s->turned);
     for (int64_t i = 0; i < count; i++)

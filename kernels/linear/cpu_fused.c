@@ -1,5 +1,6 @@
 /* linear, with bias, residual and activation in the product or in one extra pass. */
 #include "kernels/gemm/cpu.h"
+#include "kernels/linear/cpu_amx.h"
 #include "kernels/linear/cpu_groups.h"
 #include "kernels/linear/linear.h"
 #include "kernels/real.h"
@@ -7,8 +8,8 @@
 
 /* With oneDNN or AMX tiles the product itself applies bias, residual and activation. Otherwise the product
  * accumulates on top of the bias, which therefore costs no extra pass, and an activation or its derivative is
- * one vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over the
- * weights. */
+ * one vectorized pass. A few rows (decoding) are dot products instead, and up to TILED_ROWS in bf16 are
+ * multiplied on AMX tiles, with everything in one pass over the weights. */
 
 enum {
     STREAMS = GROUP_STREAMS, // rows of weights that a thread reads at once
@@ -17,6 +18,7 @@ enum {
     NEAR = 8,                // rows of x that stay in the L1 cache, a multiple of TILE
     ROWS = 64,               // rows for which a thread reads its weights from memory once
     BLOCK = 16,              // outputs that a thread finishes at a time
+    TILED_ROWS = 32,         // most rows for which AMX tiles are faster than the library
     SLAB = 256,              // most columns of a bias gradient that one thread sums at a time
     RUN = 128,               // rows summed in fp32 before they are added to the total
     PIECE = 2048,            // elements of an activation that a thread processes at a time
@@ -156,7 +158,7 @@ static inline __attribute__((always_inline)) void tile_dots(const int rows, Tens
         for (int s = 0; s < STREAMS; s++) {
             Lanes factor;
             memcpy(&factor, weights[s] + i, sizeof factor);
-            if (rows == 1) __builtin_prefetch((const char *)(weights[s] + i) + AHEAD);
+            __builtin_prefetch((const char *)(weights[s] + i) + AHEAD);
             for (int r = 0; r < rows; r++)
                 lanes[r][s] = add_products(lanes[r][s], (const stored *)&line[r], (const stored *)&factor);
         }
@@ -179,22 +181,20 @@ static void dots(int64_t rows, Tensor x, int64_t n, Tensor weight, const int64_t
     }
 }
 
-/* Finishes outputs of row n, from `first` on: bias, skip and activation of their sums. */
-static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int64_t count,
-                           float sums[BLOCK]) {
+/* Finishes outputs of row n, from `first` on: bias, skip and activation of their sums. Only a plain product has
+ * a y in fp32. */
+static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int64_t count, float *sums) {
     const stored *bias = tensor_empty(l->bias) ? NULL : (const stored *)l->bias.data + first;
     const stored *skip = tensor_empty(l->skip) ? NULL : stored_row(l->skip, n) + first;
-    stored pre[BLOCK];
-    for (int64_t o = 0; o < count; o++) {
-        if (bias) sums[o] += load(bias[o]);
-        if (skip) sums[o] += load(skip[o]);
-        pre[o] = store(sums[o]);
-    }
-    if (!tensor_empty(l->pre)) memcpy(stored_row(l->pre, n) + first, pre, (size_t)count * sizeof(stored));
-    if (l->y.dtype == STORED_DTYPE)
-        activate_run(l->activation, pre, count, stored_row(l->y, n) + first);
-    else
+    if (l->y.dtype != STORED_DTYPE) {
         memcpy(float_row(l->y, n) + first, sums, (size_t)count * sizeof(float));
+        return;
+    }
+    for (int64_t o = 0; bias && o < count; o++) sums[o] += load(bias[o]);
+    for (int64_t o = 0; skip && o < count; o++) sums[o] += load(skip[o]);
+    stored *y = stored_row(l->y, n) + first, *pre = tensor_empty(l->pre) ? y : stored_row(l->pre, n) + first;
+    store_run(sums, count, pre);
+    if (l->activation != ACTIVATION_NONE) activate_run(l->activation, pre, count, y);
 }
 
 /* Quantizes x to 8 bits by groups: integer dot products are faster than dequantized ones. */
@@ -299,9 +299,23 @@ static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product,
     return OK;
 }
 
+static bool on_tiles(const LinearForward *l) {
+    return linear_amx_serves && linear_amx_serves(l->x, l->weight);
+}
+
+static Status multiply_on_tiles(Ctx *ctx, const LinearForward *l) {
+    Tensor pairs;
+    TRY(take(ctx, ARENA_SCRATCH, "x in pairs", I32, shape1(linear_amx_pairs(l->x)), &pairs));
+    PRIMITIVE (ctx, "product, bias, activation", MATRIX) linear_amx_rows(ctx, l, pairs.data, finish_outputs);
+    return OK;
+}
+
 static Status forward(Ctx *ctx, const LinearForward *l) {
-    const bool grouped = dtype_grouped(l->weight.dtype);
-    if (grouped || tensor_rows(l->x) <= LINEAR_FEW_ROWS || ctx->fuses & FUSE_INVARIANT) {
+    const bool grouped = dtype_grouped(l->weight.dtype), invariant = ctx->fuses & FUSE_INVARIANT;
+    const int64_t rows = tensor_rows(l->x);
+    if ((invariant || (rows > LINEAR_FEW_ROWS && rows <= TILED_ROWS)) && on_tiles(l))
+        return multiply_on_tiles(ctx, l);
+    if (grouped || rows <= LINEAR_FEW_ROWS || invariant) {
         Tensor groups = {0};
         const int64_t count = tensor_count(l->x) / GROUP;
         if (grouped)
