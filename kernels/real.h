@@ -76,11 +76,17 @@ static inline Lanes load_lanes_float(const float *x) {
     return *(const LanesView *)x;
 }
 static inline Lanes load_lanes_bf16(const bf16 *x) {
+#if defined(__AVX512F__)
+    __m256i halves; // GCC would convert two quarters
+    memcpy(&halves, x, sizeof halves);
+    return (Lanes)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+#else
     typedef uint16_t Halves __attribute__((vector_size(sizeof(Lanes) / 2)));
     typedef uint32_t Words __attribute__((vector_size(sizeof(Lanes))));
     Halves halves;
     memcpy(&halves, x, sizeof halves);
     return (Lanes)(__builtin_convertvector(halves, Words) << 16);
+#endif
 }
 #define load_lanes(x) TYPED(load_lanes)(x)
 

@@ -6,7 +6,7 @@
 #include "base/bfloat16.h"
 #include "kernels/op.h"
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 #include <math.h>

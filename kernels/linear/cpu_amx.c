@@ -60,8 +60,8 @@ static Packed packed_at(const LinearForward *l, AmxPair *pairs, int64_t top) {
     return (Packed){pairs + top * tensor_width(l->x) / 2, least(padded_rows(l->x) - top, BLOCK)};
 }
 
-/* Computes a block's outputs from `first` on, for the rows from `top` on. The block begins at `begin`, so that
- * it is whole. Outputs are the rows of the product, because weights can be read as they are: W x^T. */
+/* Computes a block's outputs from `first` on, for rows from `top` on. The block begins at `begin`, so that it
+ * is whole. Outputs are the rows of the product, because weights can be read as they are: W x^T. */
 static void multiply_block(const LinearForward *l, AmxPair *pairs, int64_t begin, int64_t first, int64_t top,
                            LinearFinish *finish) {
     const Tensor w = l->weight;

@@ -181,8 +181,8 @@ static void dots(int64_t rows, Tensor x, int64_t n, Tensor weight, const int64_t
     }
 }
 
-/* Finishes outputs of row n, from `first` on: bias, skip and activation of their sums. Only a plain product has
- * a y in fp32. */
+/* Finishes outputs of row n, from `first` on: bias, skip and activation of their sums. Only plain products
+ * have a y in fp32. */
 static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int64_t count, float *sums) {
     const stored *bias = tensor_empty(l->bias) ? NULL : (const stored *)l->bias.data + first;
     const stored *skip = tensor_empty(l->skip) ? NULL : stored_row(l->skip, n) + first;
