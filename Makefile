@@ -21,6 +21,10 @@ say = $(if $(filter-out 0,$(V)),,@printf '  %-4s  %s\n' $1 '$(2:$(BUILD)/%=%)' &
 CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trapping-math \
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wno-unknown-pragmas \
     -Wno-unknown-warning-option -Wno-pass-failed -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
+# Else GCC uses halves of 64-byte vectors; with whole ones a step takes 5 to 7% less on a Xeon with AMX.
+ifeq ($(shell uname -m),x86_64)
+CFLAGS += -mprefer-vector-width=512
+endif
 NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
     -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
 # Debian's other builds of OpenBLAS run threads beside OpenMP's, and the system prefers them if they are installed.
