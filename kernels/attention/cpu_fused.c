@@ -134,11 +134,20 @@ static StoredRows stored_rows(const AttentionProblem *p, const stored *from, int
     return (StoredRows){packed, p->padded};
 }
 
-/* The scores of one query, in the order of score_product. */
-static void query_scores(const AttentionProblem *p, const float *query, StoredRows k, int64_t keys,
-                         float *parts, float *scores) {
+static void prefetch_row(const stored *row, int64_t width) {
+    enum { LINE = 64 };
+    for (int64_t d = 0; d < width; d += LINE / (int64_t)sizeof *row) __builtin_prefetch(row + d);
+}
+
+/* The scores of one query, in the order of score_product. Meanwhile later keys, and the block's values from `v`
+ * on, come to the caches: rows of a head are too far apart for the hardware to prefetch them. */
+static void query_scores(const AttentionProblem *p, const float *query, StoredRows k, const stored *v,
+                         int64_t keys, float *parts, float *scores) {
+    enum { AHEAD = 8 };
     for (int64_t j = 0; j < keys; j++) {
         Lanes part = {0};
+        prefetch_row(k.data + (j + AHEAD) * k.stride, p->size);
+        prefetch_row(v + j * p->v.stride, p->size);
         for (int64_t d = 0; d < p->padded; d += LANES)
             part += load_lanes(k.data + j * k.stride + d) * *(const LanesView *)(query + d);
         *(LanesView *)(parts + j * LANES) = part;
@@ -187,8 +196,8 @@ static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64
     for (int64_t j = attention_first_block(p, b, i); j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
         float before = maximum, part = 0;
-        query_scores(p, query, stored_rows(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, block), keys,
-                     parts, scores);
+        query_scores(p, query, stored_rows(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, block),
+                     key_row(p, p->v, b, kv, j), keys, parts, scores);
         for (int64_t key = 0; key < start - j && key < keys; key++) scores[key] = -INFINITY;
         for (int64_t key = 0; key < keys; key++) maximum = scores[key] > maximum ? scores[key] : maximum;
         const float shift = maximum == -INFINITY ? 0 : maximum, correction = simd_exp(before - shift);
