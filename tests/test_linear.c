@@ -451,12 +451,33 @@ static void wrong_contracts_are_refused(void **state) {
     for (int i = 0; i < ARENA_COUNT; i++) arena_close(&ctx.arenas[i]);
 }
 
+/* Memory that was planned for many rows suffices for fewer. */
+static void fewer_rows_need_no_more(void **state) {
+    (void)state;
+    enum { MOST = 80 };
+    size_t peaks[MOST + 1] = {0};
+    for (int64_t rows = 1; rows <= MOST; rows++) {
+        Ctx ctx = {
+            .device = test_device(BACKEND_CPU), .dtype = BF16, .fuses = 1u << OP_LINEAR, .measuring = true};
+        LinearForward l = {.x = tensor_view(NULL, BF16, shape2(rows, 8192)),
+                           .weight = tensor_view(NULL, BF16, shape2(64, 8192)),
+                           .y = tensor_view(NULL, BF16, shape2(rows, 64))};
+        expect_ok(linear_forward(&ctx, &l, ARENA_SAVED));
+        peaks[rows] = ctx.arenas[ARENA_SCRATCH].peak;
+        assert_true(peaks[rows] >= peaks[rows - 1]);
+        for (int i = 0; i < ARENA_COUNT; i++) arena_close(&ctx.arenas[i]);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        ONCE(specification_follows_the_formula),  ONCE(own_gradients_are_slopes),
-        ONCE(wrong_contracts_are_refused),        ON_EACH_VARIANT(form_follows_the_specification),
-        ON_EACH_VARIANT(no_rows_are_harmless),    ON_EACH_VARIANT(gradients_may_come_apart),
-        ON_EACH_VARIANT(large_inputs_stay_finite)};
+    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
+                                       ONCE(own_gradients_are_slopes),
+                                       ONCE(wrong_contracts_are_refused),
+                                       ONCE(fewer_rows_need_no_more),
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(no_rows_are_harmless),
+                                       ON_EACH_VARIANT(gradients_may_come_apart),
+                                       ON_EACH_VARIANT(large_inputs_stay_finite)};
     const struct CMUnitTest own[] = {
         ON_VARIANT(form_follows_the_specification, 7, "our own products, cuda fused bf16")};
     int failed = cmocka_run_group_tests(tests, NULL, devices_end);

@@ -139,8 +139,8 @@ static void prefetch_row(const stored *row, int64_t width) {
     for (int64_t d = 0; d < width; d += LINE / (int64_t)sizeof *row) __builtin_prefetch(row + d);
 }
 
-/* The scores of one query, in the order of score_product. Meanwhile later keys, and the block's values from `v`
- * on, come to the caches: rows of a head are too far apart for the hardware to prefetch them. */
+/* The scores of one query, in the order of score_product. Meanwhile later keys, and the block's values from
+ * `v` on, come to the caches: rows of a head are too far apart for the hardware to prefetch them. */
 static void query_scores(const AttentionProblem *p, const float *query, StoredRows k, const stored *v,
                          int64_t keys, float *parts, float *scores) {
     enum { AHEAD = 8 };

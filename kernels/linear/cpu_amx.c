@@ -27,12 +27,12 @@ bool linear_amx_serves(Tensor x, Tensor weight) {
            tensor_rows(weight) >= BLOCK && x.stride % 2 == 0 && amx_ready();
 }
 
-static int64_t padded_rows(Tensor x) {
-    return pieces(tensor_rows(x), SIDE) * SIDE;
+static int64_t padded(int64_t rows) {
+    return pieces(rows, SIDE) * SIDE;
 }
 
-int64_t linear_amx_pairs(Tensor x) {
-    return padded_rows(x) * tensor_width(x) / 2;
+int64_t linear_amx_pairs(int64_t rows, int64_t width) {
+    return padded(rows) * width / 2;
 }
 
 /* Packs rows [top, top + SIDE) of x, zeros beyond its end, as columns of pairs (I / 2, stride). */
@@ -57,7 +57,7 @@ typedef struct {
 } Packed;
 
 static Packed packed_at(const LinearForward *l, AmxPair *pairs, int64_t top) {
-    return (Packed){pairs + top * tensor_width(l->x) / 2, least(padded_rows(l->x) - top, BLOCK)};
+    return (Packed){pairs + top * tensor_width(l->x) / 2, least(padded(tensor_rows(l->x)) - top, BLOCK)};
 }
 
 /* Computes a block's outputs from `first` on, for rows from `top` on. The block begins at `begin`, so that it

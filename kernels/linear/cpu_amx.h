@@ -12,8 +12,8 @@ __BEGIN_DECLS
  * processors. */
 __attribute__((weak)) bool linear_amx_serves(Tensor x, Tensor weight);
 
-/* The number of pairs into which linear_amx_rows packs x. */
-__attribute__((weak)) int64_t linear_amx_pairs(Tensor x);
+/* The number of pairs into which linear_amx_rows packs this many rows. */
+__attribute__((weak)) int64_t linear_amx_pairs(int64_t rows, int64_t width);
 
 /* Receives sums of row n for `count` outputs from `first` on, which it may change. */
 typedef void LinearFinish(const LinearForward *l, int64_t n, int64_t first, int64_t count, float *sums);

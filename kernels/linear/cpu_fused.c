@@ -303,18 +303,26 @@ static bool on_tiles(const LinearForward *l) {
     return linear_amx_serves && linear_amx_serves(l->x, l->weight);
 }
 
+static Status take_pairs(Ctx *ctx, const LinearForward *l, int64_t rows, Tensor *pairs) {
+    const Shape shape = shape1(linear_amx_pairs(rows, tensor_width(l->x)));
+    return take(ctx, ARENA_SCRATCH, "x in pairs", I32, shape, pairs);
+}
+
 static Status multiply_on_tiles(Ctx *ctx, const LinearForward *l) {
     Tensor pairs;
-    TRY(take(ctx, ARENA_SCRATCH, "x in pairs", I32, shape1(linear_amx_pairs(l->x)), &pairs));
+    TRY(take_pairs(ctx, l, tensor_rows(l->x), &pairs));
     PRIMITIVE (ctx, "product, bias, activation", MATRIX) linear_amx_rows(ctx, l, pairs.data, finish_outputs);
     return OK;
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l) {
     const bool grouped = dtype_grouped(l->weight.dtype), invariant = ctx->fuses & FUSE_INVARIANT;
+    const bool tiles = on_tiles(l);
     const int64_t rows = tensor_rows(l->x);
-    if ((invariant || (rows > LINEAR_FEW_ROWS && rows <= TILED_ROWS)) && on_tiles(l))
+    if (tiles && (invariant || (rows > LINEAR_FEW_ROWS && rows <= TILED_ROWS)))
         return multiply_on_tiles(ctx, l);
+    if (tiles && ctx->measuring) // fewer rows may follow
+        TRY(take_pairs(ctx, l, rows < TILED_ROWS ? rows : TILED_ROWS, &(Tensor){0}));
     if (grouped || rows <= LINEAR_FEW_ROWS || invariant) {
         Tensor groups = {0};
         const int64_t count = tensor_count(l->x) / GROUP;
