@@ -30,14 +30,6 @@ enum { DEPTH_MOST = 832 };      // depth of a part of a product: a packed panel,
 enum { KEPT_MOST = 196 << 10 }; // elements of the other operand, 1.2 MB packed, that stay in L2 with it
 enum { LEAST_ROWS = 24, LEAST = 1 << 20 }; // smaller products are not worth the packing
 
-static int64_t pieces(int64_t count, int64_t of) {
-    return (count + of - 1) / of;
-}
-
-static int64_t least(int64_t x, int64_t y) {
-    return x < y ? x : y;
-}
-
 /* Divides `count` into equal parts of at most `most`; returns the size of a part. Both sizes are multiples of
  * `of`. */
 static int64_t part_of(int64_t count, int64_t most, int64_t of) {

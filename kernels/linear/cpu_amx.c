@@ -2,7 +2,6 @@
 
 #ifdef __AMX_BF16__
 
-#include "kernels/device/cpu.h"
 #include "kernels/simd.h"
 
 #include <immintrin.h>
@@ -13,14 +12,6 @@ enum {
     BLOCK = 2 * SIDE, // outputs, and rows, of a block
     CACHED = 1 << 20, // bytes of pairs that stay in L2 while a thread goes on to its next outputs
 };
-
-static int64_t pieces(int64_t count, int64_t of) {
-    return (count + of - 1) / of;
-}
-
-static int64_t least(int64_t x, int64_t y) {
-    return x < y ? x : y;
-}
 
 bool linear_amx_serves(Tensor x, Tensor weight) {
     return x.dtype == BF16 && weight.dtype == BF16 && tensor_width(weight) % AMX_DEPTH == 0 &&
