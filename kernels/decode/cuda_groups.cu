@@ -11,7 +11,7 @@ constexpr int WARP = 32, WARPS = 8, THREADS = WARP * WARPS;
 constexpr int LANES = 16, ROWS = 4, FOUR = 4;  // lanes that share a tile; rows and columns of a lane
 constexpr int TILES = WARP / LANES;            // tiles, of neighbouring groups, that a warp loads at once
 constexpr int TILE_BYTES = GROUP * GROUP_ROWS; // of I8 (base/groups.h)
-constexpr int BLOCKS_EACH = 8;                 // most blocks per multiprocessor
+constexpr int BLOCKS_EACH = 2;                 // most blocks per multiprocessor
 
 /* ROUND loads of a warp: every WARPS-th load of a row of tiles, and the lane's group in each. */
 template <int ROUND>
@@ -38,8 +38,8 @@ struct Load {
     }
 };
 
-/* x, times the norm's weight, rounded to 8 bits by groups, as kernels/linear/cpu_groups.c rounds it. In shared
- * memory. */
+/* x, times the norm's weight, rounded to 8 bits by groups, as kernels/linear/cpu_groups.c rounds it. In
+ * shared memory. */
 struct Rounded {
     uint32_t *words; // (in / FOUR): four codes each
     float *scales;   // (in / GROUP)
@@ -60,33 +60,58 @@ __device__ inline uint32_t codes_of(const float *x, float inverse) {
                        0x5410);
 }
 
-/* Returns the thread's sum of the squares of x. A thread rounds 8 neighbours, 4 lanes a group. */
-template <class T>
-__device__ inline float round_inputs(const Product<T> &p, const T *x, const Rounded &to) {
-    constexpr int EIGHT = 8, SHARE = GROUP / EIGHT;
-    float squares = 0.f;
-    for (int first = 0; first < p.in; first += THREADS * EIGHT) {
-        const int column = first + int(threadIdx.x) * EIGHT;
-        const bool inside = column < p.in;
-        float values[EIGHT] = {}, factors[EIGHT] = {}, most = 0.f;
-        if (inside) load_floats<EIGHT>(x + column, values);
-        if (inside && p.norm) load_floats<EIGHT>(p.norm + column, factors);
+/* Rounds 8 neighbours of x from `column` on, of which the thread has the values; 4 lanes share a group. */
+__device__ inline void round_eight(const float (&values)[8], int column, bool inside, const Rounded &to) {
+    float most = 0.f;
 #pragma unroll
-        for (int e = 0; e < EIGHT; e++) {
-            if (p.norm) {
-                squares = fmaf(values[e], values[e], squares);
-                values[e] *= factors[e];
-            }
-            most = fmaxf(most, fabsf(values[e]));
+    for (int e = 0; e < 8; e++) most = fmaxf(most, fabsf(values[e]));
+#pragma unroll
+    for (int distance = GROUP / 8 / 2; distance > 0; distance /= 2)
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, distance));
+    const float inverse = most >= 0x1p-120f ? 127.f / most : 0.f; // because 1 / most would overflow
+    if (!inside) return;
+    *reinterpret_cast<uint2 *>(to.words + column / FOUR) =
+        make_uint2(codes_of(values, inverse), codes_of(values + FOUR, inverse));
+    if (column % GROUP == 0) to.scales[column / GROUP] = most / 127.f;
+}
+
+/* Rounds x, of which a thread has eight neighbours at a time and AHEAD times as many in flight. Returns the
+ * thread's sum of their squares, before the norm. */
+template <bool NORM, int AHEAD, class T>
+__device__ inline float round_inputs(const Product<T> &p, const Rounded &to) {
+    constexpr int STEP = THREADS * 8, PARTS = 8 / VECTOR<T>;
+    float squares = 0.f;
+    for (int first = 0; first < p.in; first += AHEAD * STEP) {
+        Words x[AHEAD][PARTS] = {};
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            const int column = first + a * STEP + int(threadIdx.x) * 8;
+#pragma unroll
+            for (int k = 0; k < PARTS; k++)
+                if (column < p.in) x[a][k] = load_words(p.x + column + k * VECTOR<T>);
         }
 #pragma unroll
-        for (int distance = SHARE / 2; distance > 0; distance /= 2)
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, distance));
-        const float inverse = most >= 0x1p-120f ? 127.f / most : 0.f; // because 1 / most would overflow
-        if (!inside) continue;
-        *reinterpret_cast<uint2 *>(to.words + column / FOUR) =
-            make_uint2(codes_of(values, inverse), codes_of(values + FOUR, inverse));
-        if (column % GROUP == 0) to.scales[column / GROUP] = most / 127.f;
+        for (int a = 0; a < AHEAD; a++) {
+            if (first + a * STEP >= p.in) break;
+            const int column = first + a * STEP + int(threadIdx.x) * 8;
+            float values[8], factors[8] = {};
+#pragma unroll
+            for (int k = 0; k < PARTS; k++) {
+                float some[VECTOR<T>];
+                unpack<T>(x[a][k], some);
+#pragma unroll
+                for (int e = 0; e < VECTOR<T>; e++) values[k * VECTOR<T> + e] = some[e];
+            }
+            if (NORM) {
+                if (column < p.in) load_floats<8>(p.norm + column, factors);
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    squares = fmaf(values[e], values[e], squares);
+                    values[e] *= factors[e];
+                }
+            }
+            round_eight(values, column, column < p.in, to);
+        }
     }
     return squares;
 }
@@ -146,7 +171,7 @@ __device__ inline void write(const Product<T> &p, int own, float rstd, const flo
         p.y[own] = from_float<T>(silu(gate) * up);
         return;
     }
-    if (p.skip) y[0] += to_float(p.skip[(p.skip_id ? int64_t(*p.skip_id) * p.out : 0) + own]);
+    if (p.skip) y[0] += to_float(p.skip[own]);
     if (p.logits)
         p.logits[own] = y[0];
     else
@@ -155,12 +180,12 @@ __device__ inline void write(const Product<T> &p, int own, float rstd, const flo
 
 /* Floor: out * in bytes of codes and 1/16 of it for scales. */
 /* Anatomy. Parallel: over tiles of 8 outputs, one or more per block; warps over the inputs. Launch: outputs /
- * 8 blocks of 256, at most 8 per multiprocessor. Holds: 64 to 80 registers, inputs * 9 / 8 + 544 or 1056
- * bytes shared. Occupancy: registers; 38% of the warps. Reads: 16 bytes of codes and 8 of scales per load,
+ * 8 blocks of 256, at most 2 per multiprocessor. Holds: 70 to 108 registers, inputs * 9 / 8 + 544 or 1056
+ * bytes shared. Occupancy: its bounds; 25% of the warps. Reads: 16 bytes of codes and 8 of scales per load,
  * coalesced, 4 or 8 in flight, the first before the wait. Syncs: a barrier of the block, and one per tile.
  * Fusion: the next product, by a barrier of the grid. */
 template <class T, int ROUND, bool GATED>
-__global__ void __launch_bounds__(THREADS, 3) groups_kernel(const __grid_constant__ Product<T> p) {
+__global__ void __launch_bounds__(THREADS, 2) groups_kernel(const __grid_constant__ Product<T> p) {
     constexpr int MATRICES = GATED ? 2 : 1;
     extern __shared__ uint4 shared_memory[];
     __shared__ float of_warps[2][WARPS][MATRICES][GROUP_ROWS], squares_of_warps[WARPS];
@@ -169,12 +194,11 @@ __global__ void __launch_bounds__(THREADS, 3) groups_kernel(const __grid_constan
     Load<ROUND> load[MATRICES];
 #pragma unroll
     for (int m = 0; m < MATRICES; m++) load[m].start(p, int(blockIdx.x) + m * tiles, warp);
-    const bool inside = !p.id && !p.logits; // neither the first nor the last kernel of the token
-    if (inside) let_next_start();
+    if (!p.first && !p.logits) let_next_start();
     wait_for_previous();
-    if (!inside) let_next_start();
+    if (p.first || p.logits) let_next_start();
     const Rounded x(shared_memory, p.in);
-    const float squares = warp_sum(round_inputs(p, p.x + (p.id ? int64_t(*p.id) * p.in : 0), x));
+    const float squares = warp_sum(p.norm ? round_inputs<true, 1>(p, x) : round_inputs<false, 4>(p, x));
     if (lane == 0) squares_of_warps[warp] = squares;
     __syncthreads();
     float square = 0.f;

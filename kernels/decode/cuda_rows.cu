@@ -7,17 +7,9 @@
 namespace decode {
 namespace {
 
-constexpr int WARP = 32, WARPS = 4;
+constexpr int WARP = 32;
 
-/* A warp's rows of weights: `of_warp` rows from `first` on, `stride` rows apart. */
-template <int ROWS, bool GATED>
-struct Share {
-    int first, stride;
-
-    __device__ explicit Share(int out)
-        : first((int(blockIdx.x) * WARPS + int(threadIdx.x) / WARP) * (GATED ? 1 : ROWS)),
-          stride(GATED ? out : 1) {}
-};
+enum Norming { PLAIN, RMS, LAYER }; // of x: none, an RMS norm, a layer norm
 
 /* Loads ROUND words of 16 bytes: `start`, start + WARP, ... of a row; beyond its end they are zero. */
 template <class T, int ROUND>
@@ -30,115 +22,291 @@ __device__ inline void load_round(const T *row, int start, int vectors, Words (&
     }
 }
 
-/* Floor: out * in * sizeof(T) bytes. ROWS rows of weights per warp, two per unit if GATED; of each row, ROUND
- * words per lane are in flight. */
-/* Anatomy. Parallel: over outputs, 1, 2 or 4 rows of weights per warp; lanes over the inputs. Launch: outputs
- * / (4 x rows of a warp) blocks of 128. Holds: 44 to 128 registers, no shared memory. Occupancy: registers;
- * 25 to 62% of the warps. Reads: 16 bytes per load, coalesced, 4 or 8 of each row in flight before the wait;
- * x from the caches. Syncs: warp shuffles only. Fusion: the next product, by a barrier of the grid. */
-template <class T, int ROWS, int ROUND, bool NORM, bool GATED>
-__global__ void __launch_bounds__(WARP *WARPS) product_kernel(const __grid_constant__ Product<T> p) {
+/* A sum in CHAINS parts (a power of 2), so that an addition need not wait for the one before it. */
+template <int CHAINS>
+struct SplitSum {
+    float parts[CHAINS] = {};
+
+    __device__ void add(int e, float a, float b) { parts[e % CHAINS] = fmaf(a, b, parts[e % CHAINS]); }
+    __device__ float all() const {
+        float sums[CHAINS];
+#pragma unroll
+        for (int i = 0; i < CHAINS; i++) sums[i] = parts[i];
+#pragma unroll
+        for (int half = CHAINS / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int i = 0; i < half; i++) sums[i] += sums[i + half];
+        return sums[0];
+    }
+};
+
+template <class T>
+__device__ inline float mean_of(const T *x, int in) {
+    constexpr int N = VECTOR<T>, ROUND = 4;
+    const int lane = threadIdx.x % WARP, vectors = in / N;
+    SplitSum<4> sum;
+    for (int start = lane; start - lane < vectors; start += ROUND * WARP) {
+        Words words[ROUND];
+        load_round(x, start, vectors, words);
+#pragma unroll
+        for (int i = 0; i < ROUND; i++) {
+            float values[N];
+            unpack<T>(words[i], values);
+#pragma unroll
+            for (int e = 0; e < N; e++) sum.add(e, values[e], 1.f);
+        }
+    }
+    return warp_sum(sum.all()) / float(in);
+}
+
+/* Writes norm(x), which is the stream after a branch with the norm after it. */
+template <class T>
+__device__ inline void keep(const Product<T> &p, float mean, float rstd) {
     constexpr int N = VECTOR<T>;
-    const Share<ROWS, GATED> share(p.out);
-    const int lane = threadIdx.x % WARP, vectors = p.in / N, last = (GATED ? 2 : 1) * p.out - 1;
+    for (int v = threadIdx.x % WARP; v < p.in / N; v += WARP) {
+        float x[N], weight[N], bias[N];
+        load_floats<N>(p.x + v * N, x);
+        load_floats<N>(p.norm + v * N, weight);
+        load_floats<N>(p.norm_bias + v * N, bias);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] = fmaf((x[e] - mean) * rstd, weight[e], bias[e]);
+        store_floats(p.kept + v * N, x);
+    }
+}
+
+__device__ inline float activated_by(Activation activation, float z) {
+    float y = z;
+    DISPATCH_ACTIVATION(activation, A, y = activated<A>(z));
+    return y;
+}
+
+/* Floor: out * in * sizeof(T) bytes. A warp has ROWS rows of weights, or with GATED the two of a unit; of
+ * each row, ROUND words per lane are in flight. */
+/* Anatomy. Parallel: over outputs, 1, 2 or 4 rows of weights per warp; lanes over the inputs. Launch: outputs
+ * / (rows of a block) blocks of 128 or 256. Holds: 51 to 122 registers, no shared memory. Occupancy:
+ * registers; 25 to 56% of the warps. Reads: 16 bytes per load, coalesced, 4 or 8 of each row in flight before
+ * the wait; x from the caches. Syncs: warp shuffles only. Fusion: the next product, by a barrier of the grid.
+ */
+template <class T, int WARPS, int ROWS, int ROUND, Norming NORM, bool GATED>
+__global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
+    product_kernel(const __grid_constant__ Product<T> p) {
+    constexpr int N = VECTOR<T>, CHAINS = 4 / ROWS;
+    const int lane = threadIdx.x % WARP, vectors = p.in / N;
+    const int first = (int(blockIdx.x) * WARPS + int(threadIdx.x) / WARP) * (GATED ? 1 : ROWS);
+    const int stride = GATED ? p.out : 1, last = (GATED ? 2 : 1) * p.out - 1;
     const T *rows[ROWS];
-    Words weights[ROWS][ROUND], norms[ROUND];
+    Words weights[ROWS][ROUND], norms[ROUND], norm_biases[ROUND];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        rows[r] = p.weight + int64_t(min(share.first + r * share.stride, last)) * p.in;
+        rows[r] = p.weight + int64_t(min(first + r * stride, last)) * p.in;
         load_round(rows[r], lane, vectors, weights[r]);
     }
     if (NORM) load_round(p.norm, lane, vectors, norms);
-    const int own = share.first + lane * share.stride; // the row whose bias and skip this lane adds
+    if (NORM == LAYER) load_round(p.norm_bias, lane, vectors, norm_biases);
+    const int own = first + lane * stride; // the row whose bias and skip this lane adds
     const bool adds = lane < ROWS && own <= last;
-    float added = adds && p.bias ? to_float(p.bias[own]) : 0.f;
-    const bool inside = !p.id && !p.logits; // neither the first nor the last kernel of the token
-    if (inside) let_next_start();
+    const float bias = adds && p.bias ? to_float(p.bias[own]) : 0.f;
+    if (!p.first && !p.logits) let_next_start();
+
+    float shifts[ROWS] = {}; // sums of w b
+    const auto add_shifts = [&] {
+#pragma unroll
+        for (int i = 0; i < ROUND; i++) {
+            float b[N], w[N];
+            unpack<T>(norm_biases[i], b);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                unpack<T>(weights[r][i], w);
+#pragma unroll
+                for (int e = 0; e < N; e++) shifts[r] = fmaf(w[e], b[e], shifts[r]);
+            }
+        }
+    };
+    if (NORM == LAYER) add_shifts();
     wait_for_previous();
-    if (!inside) let_next_start();
-    const T *const x = p.x + (p.id ? int64_t(*p.id) * p.in : 0);
-    if (!GATED && adds && p.skip)
-        added += to_float(p.skip[(p.skip_id ? int64_t(*p.skip_id) * p.out : 0) + own]);
-    float sums[ROWS] = {}, squares = 0.f;
+    if (p.first || p.logits) let_next_start();
+    const float skip = !GATED && adds && p.skip ? to_float(p.skip[own]) : 0.f;
+    Words columns[ROUND];
+    load_round(p.x, lane, vectors, columns); // inside the loop it would be slower
+    const float mean = NORM == LAYER ? mean_of(p.x, p.in) : 0.f;
+    SplitSum<CHAINS> sums[ROWS];
+    SplitSum<2> squares;
     for (int start = lane; start - lane < vectors; start += ROUND * WARP) {
-        Words columns[ROUND];
-        load_round(x, start, vectors, columns);
         if (start != lane) {
+            load_round(p.x, start, vectors, columns);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) load_round(rows[r], start, vectors, weights[r]);
             if (NORM) load_round(p.norm, start, vectors, norms);
+            if (NORM == LAYER) load_round(p.norm_bias, start, vectors, norm_biases);
+            if (NORM == LAYER) add_shifts();
         }
 #pragma unroll
         for (int i = 0; i < ROUND; i++) {
             float values[N], factors[N];
+            if (start - lane + i * WARP >= vectors) break;
             unpack<T>(columns[i], values);
             if (NORM) {
+                const bool inside = NORM == RMS || start + i * WARP < vectors;
                 unpack<T>(norms[i], factors);
 #pragma unroll
                 for (int e = 0; e < N; e++) {
-                    squares = fmaf(values[e], values[e], squares);
-                    values[e] *= factors[e];
+                    const float off = inside ? values[e] - mean : 0.f;
+                    squares.add(e, off, off);
+                    values[e] = off * factors[e];
                 }
             }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 unpack<T>(weights[r][i], factors);
 #pragma unroll
-                for (int e = 0; e < N; e++) sums[r] = fmaf(values[e], factors[e], sums[r]);
+                for (int e = 0; e < N; e++) sums[r].add(e, values[e], factors[e]);
             }
         }
     }
-    const float rstd = NORM ? rsqrtf(warp_sum(squares) / float(p.in) + p.eps) : 1.f;
+    const float rstd = NORM ? rsqrtf(warp_sum(squares.all()) / float(p.in) + p.eps) : 1.f;
+    float sum = 0.f, shift = bias; // of the lane's own row
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const float sum = warp_sum(sums[r]);
-        sums[0] = lane == r ? sum : sums[0];
+        const float of_row = warp_sum(sums[r].all());
+        sum = lane == r ? of_row : sum;
+        if (NORM != LAYER) continue;
+        const float of_bias = warp_sum(shifts[r]);
+        shift += lane == r ? of_bias : 0.f;
     }
-    const float y = fmaf(sums[0], rstd, added);
+    float y = fmaf(sum, rstd, shift);
     if constexpr (GATED) {
         const float gate = to_float(from_float<T>(y)), up = __shfl_sync(~0u, gate, 1);
-        if (lane == 0 && share.first < p.out) p.y[share.first] = from_float<T>(silu(gate) * up);
+        if (lane == 0 && first < p.out) p.y[first] = from_float<T>(silu(gate) * up);
     } else if (adds) {
+        y = activated_by(p.activation, y) + skip;
         if (p.logits)
             p.logits[own] = y;
         else
             p.y[own] = from_float<T>(y);
     }
+    if (NORM == LAYER && p.kept && blockIdx.x == 0 && threadIdx.x < WARP) keep(p, mean, rstd);
 }
 
-template <class T, int ROWS, int ROUND, bool GATED>
-Status launch_as(Ctx *ctx, const Product<T> &p) {
-    const unsigned blocks = unsigned(divide_up(p.out, WARPS * (GATED ? 1 : ROWS)));
-    if (p.norm)
-        return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, 4, true, GATED>), blocks, WARP * WARPS, 0, p);
-    return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, ROUND, false, GATED>), blocks, WARP * WARPS, 0, p);
-}
-
-/* A longer row is in fewer rounds if more of it is in flight, for which one row per warp leaves registers. */
-template <class T, int ROWS, bool GATED>
+template <class T, int WARPS, int ROWS, int ROUND, Norming NORM, bool GATED = false>
 Status launch(Ctx *ctx, const Product<T> &p) {
-    constexpr int WIDER = ROWS == 1 ? 8 : 4;
-    if (p.in > 4 * WARP * VECTOR<T>) return launch_as<T, ROWS, WIDER, GATED>(ctx, p);
-    return launch_as<T, ROWS, 4, GATED>(ctx, p);
+    const unsigned blocks = unsigned(divide_up(p.out, WARPS * (GATED ? 1 : ROWS)));
+    return LAUNCH_EARLY(ctx, (product_kernel<T, WARPS, ROWS, ROUND, NORM, GATED>), blocks, WARP * WARPS, 0,
+                        p);
+}
+
+/* A long row is in fewer rounds if more of it is in flight, for which one row per warp leaves registers. */
+template <class T, int WARPS, int ROWS>
+Status launch_rows(Ctx *ctx, const Product<T> &p) {
+    if (p.norm_bias) return launch<T, WARPS, ROWS, 4, LAYER>(ctx, p);
+    if (p.norm) return launch<T, WARPS, ROWS, 4, RMS>(ctx, p);
+    if constexpr (ROWS == 1)
+        if (p.in > 4 * WARP * VECTOR<T>) return launch<T, WARPS, ROWS, 8, PLAIN>(ctx, p);
+    return launch<T, WARPS, ROWS, 4, PLAIN>(ctx, p);
 }
 
 /* Selects the rows per warp: more rows read x less often, fewer rows keep more warps busy. */
-template <class T>
+template <class T, int WARPS>
 Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
     constexpr int WARPS_EACH = 8; // minimum of warps per multiprocessor
     const int least = cuda_device(ctx)->multiprocessors * WARPS_EACH;
-    if (gated) return launch<T, 2, true>(ctx, p);
-    if (p.out >= 16 * least) return launch<T, 4, false>(ctx, p);
-    return p.out >= 2 * least ? launch<T, 2, false>(ctx, p) : launch<T, 1, false>(ctx, p);
+    if (gated) return launch<T, WARPS, 2, 4, RMS, true>(ctx, p);
+    if (p.out >= 16 * least && !p.norm) return launch<T, WARPS, 4, 4, PLAIN>(ctx, p);
+    return p.out >= 2 * least ? launch_rows<T, WARPS, 2>(ctx, p) : launch_rows<T, WARPS, 1>(ctx, p);
+}
+
+/* A small matrix takes fewer, larger blocks, which are sooner launched. */
+template <class T>
+Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
+    constexpr int64_t SMALL = 5 << 20; // bytes
+    if (p.codes) return product_by_groups(ctx, p, gated);
+    if (int64_t(p.in) * p.out * (gated ? 2 : 1) * int64_t(sizeof(T)) < SMALL)
+        return choose<T, 8>(ctx, p, gated);
+    return choose<T, 4>(ctx, p, gated);
+}
+
+constexpr int EMBEDDED = 256; // columns of a block
+
+/* Floor: the latency of three loads. */
+/* Anatomy. Parallel: over columns. Launch: width / 256 blocks of 256. Holds: 16 registers, no shared memory.
+ * Occupancy: a few warps: its latency counts. Reads: 2 or 4 bytes per load, coalesced. Syncs: none. Fusion:
+ * the drawing of the token before it. */
+template <class T>
+__global__ void __launch_bounds__(EMBEDDED) embed_kernel(const __grid_constant__ Embed<T> e) {
+    let_next_start();
+    wait_for_previous();
+    const int column = int(blockIdx.x) * EMBEDDED + int(threadIdx.x);
+    if (column >= e.width) return;
+    float r = e.token_scale * to_float(e.token[int64_t(*e.id) * e.width + column]);
+    if (e.position) r += to_float(e.position[int64_t(e.past ? *e.past : e.rows) * e.width + column]);
+    e.r[column] = from_float<T>(r);
+}
+
+template <class T>
+Status launch_embed(Ctx *ctx, const Embed<T> &e) {
+    const unsigned blocks = unsigned(divide_up(e.width, EMBEDDED));
+    return LAUNCH_EARLY(ctx, (embed_kernel<T>), blocks, EMBEDDED, 0, e);
+}
+
+constexpr int NORMED = 256; // threads
+
+/* Floor: the latency of a load and of two sums. */
+/* Anatomy. Parallel: over columns. Launch: one block of 256. Holds: 30 registers, 64 bytes shared. Occupancy:
+ * one block: its latency counts. Reads: 16 bytes per load, coalesced. Syncs: barriers of the block. Fusion:
+ * the head, whose warps would repeat it. */
+template <class T>
+__global__ void __launch_bounds__(NORMED) norm_kernel(const __grid_constant__ Norm<T> n) {
+    constexpr int N = VECTOR<T>;
+    let_next_start();
+    wait_for_previous();
+    float mean = 0.f, squares = 0.f;
+    if (n.bias) {
+        for (int c = N * int(threadIdx.x); c < n.width; c += N * NORMED) {
+            float x[N];
+            load_floats<N>(n.x + c, x);
+#pragma unroll
+            for (int e = 0; e < N; e++) mean += x[e];
+        }
+        mean = block_sum<NORMED>(mean) / float(n.width);
+    }
+    for (int c = N * int(threadIdx.x); c < n.width; c += N * NORMED) {
+        float x[N];
+        load_floats<N>(n.x + c, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) squares = fmaf(x[e] - mean, x[e] - mean, squares);
+    }
+    const float rstd = rsqrtf(block_sum<NORMED>(squares) / float(n.width) + n.eps);
+    for (int c = N * int(threadIdx.x); c < n.width; c += N * NORMED) {
+        float x[N], weight[N], bias[N] = {};
+        load_floats<N>(n.x + c, x);
+        load_floats<N>(n.weight + c, weight);
+        if (n.bias) load_floats<N>(n.bias + c, bias);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] = fmaf((x[e] - mean) * rstd, weight[e], bias[e]);
+        store_floats(n.y + c, x);
+    }
 }
 
 } // namespace
 
+Status embed(Ctx *ctx, const Embed<float> &e) {
+    return launch_embed(ctx, e);
+}
+Status embed(Ctx *ctx, const Embed<bf16> &e) {
+    return launch_embed(ctx, e);
+}
+
+Status norm(Ctx *ctx, const Norm<float> &n) {
+    return LAUNCH_EARLY(ctx, norm_kernel<float>, 1, NORMED, 0, n);
+}
+Status norm(Ctx *ctx, const Norm<bf16> &n) {
+    return LAUNCH_EARLY(ctx, norm_kernel<bf16>, 1, NORMED, 0, n);
+}
+
 Status product(Ctx *ctx, const Product<float> &p, bool gated) {
-    return p.codes ? product_by_groups(ctx, p, gated) : choose(ctx, p, gated);
+    return choose(ctx, p, gated);
 }
 Status product(Ctx *ctx, const Product<bf16> &p, bool gated) {
-    return p.codes ? product_by_groups(ctx, p, gated) : choose(ctx, p, gated);
+    return choose(ctx, p, gated);
 }
 
 } // namespace decode

@@ -206,8 +206,7 @@ static bool fused(const Ctx *ctx, const Decode *d) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (op_form(ctx, all[i], ctx->dtype) != FORM_FUSED) return false;
     const DecodeLayer *l = &d->layers[0];
-    const DecodeSizes sizes = {d->norm_kind, tensor_width(d->token),
-                               tensor_width(l->projection.weight) / d->heads,
+    const DecodeSizes sizes = {tensor_width(d->token), tensor_width(l->projection.weight) / d->heads,
                                tensor_width(l->contract.weight)};
     if (ctx->fuses & FUSE_INVARIANT) return false;
     if (d->norm_after && !tensor_empty(d->final_norm.weight)) return false;

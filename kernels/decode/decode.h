@@ -29,7 +29,7 @@
  *
  * Inference only. The naive form runs the operations that decode fuses (naive.c), each dispatched in the form
  * selected for it, so it has no slot of its own. The fused form exists on CUDA only: a token is bound by
- * reading the weights once, and the kernels do little else (cuda_token.cuh). It runs if these operations
+ * reading the weights once, and the kernels do little else (cuda_rows.cuh). It runs if these operations
  * would all be fused and kernels for the decoder exist; under --fused=fp8 it still multiplies in the weights'
  * own dtype. Matrices and the head may be quantized by groups (base/groups.h): the fused form then rounds the
  * inputs of products to 8 bits, too, and multiplies integers. The caller has checked that the id is in
@@ -100,7 +100,6 @@ CHECKED Status decode_naive(Ctx *ctx, const Decode *decode);
 Work decode_work(const Decode *decode);
 
 typedef struct {
-    NormKind norm_kind;
     int64_t width, head_size, hidden;
 } DecodeSizes;
 
