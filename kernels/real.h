@@ -63,9 +63,9 @@ static inline void store_run_float(const float *run, int64_t count, float *y, bo
     if (run != y) memcpy(y, run, (size_t)count * sizeof *y);
 }
 static inline void store_run_bf16(const float *run, int64_t count, bf16 *y, bool streams) {
-    int64_t done = simd_narrow(run, count, y, streams);
+    if (simd_narrow(run, count, y, streams)) return;
 #pragma omp simd
-    for (int64_t i = done; i < count; i++) y[i] = store_bf16(run[i]);
+    for (int64_t i = 0; i < count; i++) y[i] = store_bf16(run[i]);
 }
 #define store_run(run, count, y) TYPED(store_run)(run, count, y, false)
 #define stream_run(run, count, y)                                                                            \

@@ -29,13 +29,12 @@ static inline int cpu_threads(const Ctx *ctx) {
     return ctx->device->threads;
 }
 
-/* Rounds numbers with the processor's bf16 instruction and returns how many of `count` it rounded; the
- * compiler's own rounding would take a third of the time of a loop of some dozen operations. Magnitudes below
- * 1.2e-38 become 0. `streams` bypasses the caches; y must then be 64-byte aligned, and simd_streamed() must
- * follow. */
-static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y, bool streams) {
-    int64_t i = 0;
+/* Rounds numbers with the processor's bf16 instruction; returns false if it has none. The compiler's own
+ * rounding would take a third of the time of a loop of some dozen operations. Magnitudes below 1.2e-38 become
+ * 0. `streams` bypasses the caches; y must then be 64-byte aligned, and simd_streamed() must follow. */
+static inline bool simd_narrow(const float *x, int64_t count, bf16 *y, bool streams) {
 #if defined(__AVX512BF16__)
+    int64_t i = 0;
     for (; i + 2 * LANES <= count; i += 2 * LANES) {
         const __m512i pair =
             (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + LANES), _mm512_loadu_ps(x + i));
@@ -44,10 +43,16 @@ static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y, bool s
         else
             _mm512_storeu_si512(y + i, pair);
     }
+    for (; i < count; i += LANES) {
+        const __mmask16 left = (__mmask16)(count - i < LANES ? (1 << (count - i)) - 1 : 0xffff);
+        const __m256i some = (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(left, x + i));
+        _mm256_mask_storeu_epi16(y + i, left, some);
+    }
+    return true;
 #else
     (void)x, (void)count, (void)y, (void)streams;
+    return false;
 #endif
-    return i;
 }
 
 /* Makes streamed stores visible to other threads. */

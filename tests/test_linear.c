@@ -469,6 +469,49 @@ static void fewer_rows_need_no_more(void **state) {
     }
 }
 
+enum { TOGETHER = 20 };
+
+/* y of TOGETHER rows, computed `rows` at a time. */
+static void run_in_pieces(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Case *c = what;
+    Ctx *ctx = &rig->ctx;
+    const Tensor x = rig_put(rig, "x", ctx->dtype, shape2(TOGETHER, c->in), in[X]);
+    const Tensor y = rig_blank(rig, "y", ctx->dtype, shape2(TOGETHER, c->out));
+    LinearForward f = {.weight = rig_put(rig, "weight", ctx->dtype, shape2(c->out, c->in), in[WEIGHT]),
+                       .bias = rig_put(rig, "bias", ctx->dtype, shape1(c->out), in[BIAS])};
+    ctx->fuses |= FUSE_INVARIANT;
+    for (int64_t first = 0, rows; first < TOGETHER; first += rows) {
+        rows = TOGETHER - first < c->rows ? TOGETHER - first : c->rows;
+        f.x = tensor_elements(x, first * c->in, shape2(rows, c->in));
+        f.y = tensor_elements(y, first * c->out, shape2(rows, c->out));
+        expect_ok(linear_forward(ctx, &f, ARENA_SAVED));
+    }
+    ctx->fuses &= ~FUSE_INVARIANT;
+    rig_get(rig, y, out[0]);
+}
+
+/* Products of rows and weights of many sizes, so that some are denormal. */
+static void rows_of_a_fuse_do_not_know_each_other(void **state) {
+    static const int64_t shapes[][2] = {{32, 32},   {96, 37},  {576, 72}, {160, 129},
+                                        {1024, 40}, {64, 256}, {40, 33}};
+    const Variant *variant = test_variant(state, OP_LINEAR);
+    if (variant->form != FORM_FUSED) skip();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        Case c = {.rows = TOGETHER, .in = shapes[i][0], .out = shapes[i][1]};
+        double *in[INPUTS] = {[X] = normals(TOGETHER * c.in, 1, F64),
+                              [WEIGHT] = normals(c.out * c.in, 1, F64),
+                              [BIAS] = normals(c.out, 1e-38, F64)};
+        for (int64_t n = 0; n < TOGETHER * c.in; n++) in[X][n] *= pow(10, -(double)(n / c.in));
+        for (int64_t n = 0; n < c.out * c.in; n++) in[WEIGHT][n] *= pow(10, -(double)(n / c.in % 25));
+        double *want = zeros(TOGETHER * c.out), *got = zeros(TOGETHER * c.out);
+        rig_run(variant, run_in_pieces, &c, in, &want);
+        for (c.rows = 1; c.rows < 8; c.rows++) {
+            rig_run(variant, run_in_pieces, &c, in, &got);
+            expect_equal(got, want, TOGETHER * c.out, "in pieces");
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
                                        ONCE(own_gradients_are_slopes),
@@ -477,7 +520,8 @@ int main(void) {
                                        ON_EACH_VARIANT(form_follows_the_specification),
                                        ON_EACH_VARIANT(no_rows_are_harmless),
                                        ON_EACH_VARIANT(gradients_may_come_apart),
-                                       ON_EACH_VARIANT(large_inputs_stay_finite)};
+                                       ON_EACH_VARIANT(large_inputs_stay_finite),
+                                       ON_EACH_VARIANT(rows_of_a_fuse_do_not_know_each_other)};
     const struct CMUnitTest own[] = {
         ON_VARIANT(form_follows_the_specification, 7, "our own products, cuda fused bf16")};
     int failed = cmocka_run_group_tests(tests, NULL, devices_end);

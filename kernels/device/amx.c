@@ -2,7 +2,8 @@
 
 #ifdef __AMX_BF16__
 
-#include <immintrin.h>
+#include "kernels/device/amx_turn.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -78,29 +79,11 @@ void amx_product(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t a_strid
 }
 
 void amx_transpose(const void *from, int64_t from_stride, void *to, int64_t to_stride) {
-    __m512i r[AMX_SIDE], t[AMX_SIDE];
-    for (int i = 0; i < AMX_SIDE; i++) r[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_stride);
-    for (int i = 0; i < AMX_SIDE; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < AMX_SIDE; i += 4) { // r[i + c]: rows i to i + 3 of columns c, c + 4, c + 8, c + 12
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int c = 0; c < 4; c++) {
-        __m512i even = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88);
-        __m512i odd = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xDD);
-        __m512i even_below = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88);
-        __m512i odd_below = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xDD);
-        uint32_t *column = (uint32_t *)to + c * to_stride;
-        _mm512_storeu_si512(column, _mm512_shuffle_i32x4(even, even_below, 0x88));
-        _mm512_storeu_si512(column + 4 * to_stride, _mm512_shuffle_i32x4(odd, odd_below, 0x88));
-        _mm512_storeu_si512(column + 8 * to_stride, _mm512_shuffle_i32x4(even, even_below, 0xDD));
-        _mm512_storeu_si512(column + 12 * to_stride, _mm512_shuffle_i32x4(odd, odd_below, 0xDD));
-    }
+    __m512i lines[AMX_SIDE];
+    for (int i = 0; i < AMX_SIDE; i++)
+        lines[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_stride);
+    amx_turn(lines);
+    for (int i = 0; i < AMX_SIDE; i++) _mm512_storeu_si512((uint32_t *)to + i * to_stride, lines[i]);
 }
 
 #endif

@@ -2,6 +2,7 @@
 
 #ifdef __AMX_BF16__
 
+#include "kernels/linear/cpu_amx_few.h"
 #include "kernels/simd.h"
 
 #include <immintrin.h>
@@ -23,7 +24,8 @@ static int64_t padded(int64_t rows) {
 }
 
 int64_t linear_amx_pairs(int64_t rows, int64_t width) {
-    return padded(rows) * width / 2;
+    const int64_t packed = padded(rows) * width / 2, few = linear_amx_few_words(width);
+    return packed > few ? packed : few;
 }
 
 /* Packs rows [top, top + SIDE) of x, zeros beyond its end, as columns of pairs (I / 2, stride). */
@@ -70,6 +72,7 @@ static void multiply_block(const LinearForward *l, AmxPair *pairs, int64_t begin
 }
 
 void linear_amx_rows(Ctx *ctx, const LinearForward *l, AmxPair *pairs, LinearFinish *finish) {
+    if (linear_amx_few_serves(l)) return linear_amx_few(ctx, l, pairs, finish);
     const int64_t rows = tensor_rows(l->x), out = tensor_rows(l->weight), in = tensor_width(l->weight);
     const int64_t each = pieces(CACHED / (2 * in), BLOCK) * BLOCK;
 #pragma omp parallel num_threads(cpu_threads(ctx))

@@ -1,0 +1,32 @@
+/* amx_turn: transposes 16 vectors of 16 words in registers. Only for processors with AMX. */
+#pragma once
+
+#include "kernels/device/amx.h"
+
+#include <immintrin.h>
+
+static inline __attribute__((always_inline)) void amx_turn(__m512i r[AMX_SIDE]) {
+    __m512i t[AMX_SIDE];
+    for (int i = 0; i < AMX_SIDE; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < AMX_SIDE; i += 4) { // r[i + c]: rows i to i + 3 of columns c, c + 4, c + 8, c + 12
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int c = 0; c < 4; c++) {
+        t[c] = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88); // columns c and c + 8 of rows 0 to 7
+        t[c + 4] = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xDD);
+        t[c + 8] = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88); // of rows 8 to 15
+        t[c + 12] = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xDD);
+    }
+    for (int c = 0; c < 4; c++) {
+        r[c] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0x88);
+        r[c + 4] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0x88);
+        r[c + 8] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0xDD);
+        r[c + 12] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0xDD);
+    }
+}
