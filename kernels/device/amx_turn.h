@@ -1,17 +1,15 @@
 /* amx_turn: transposes 16 vectors of 16 words in registers. Only for processors with AMX. */
 #pragma once
 
-#include "kernels/device/amx.h"
-
 #include <immintrin.h>
 
-static inline __attribute__((always_inline)) void amx_turn(__m512i r[AMX_SIDE]) {
-    __m512i t[AMX_SIDE];
-    for (int i = 0; i < AMX_SIDE; i += 2) {
+static inline __attribute__((always_inline)) void amx_turn(__m512i r[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
         t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     }
-    for (int i = 0; i < AMX_SIDE; i += 4) { // r[i + c]: rows i to i + 3 of columns c, c + 4, c + 8, c + 12
+    for (int i = 0; i < 16; i += 4) { // r[i + c]: rows i to i + 3 of columns c, c + 4, c + 8, c + 12
         r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
         r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
         r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);

@@ -2,7 +2,6 @@
 
 #ifdef __AMX_BF16__
 
-#include "kernels/linear/cpu_amx_few.h"
 #include "kernels/simd.h"
 
 #include <immintrin.h>

@@ -23,4 +23,10 @@ typedef void LinearFinish(const LinearForward *l, int64_t n, int64_t first, int6
 __attribute__((weak)) void linear_amx_rows(Ctx *ctx, const LinearForward *l, AmxPair *pairs,
                                            LinearFinish *finish);
 
+/* Up to three rows times dense weights, without tiles but with their bits (cpu_amx_few.c). `words` has memory
+ * for linear_amx_few_words(). */
+bool linear_amx_few_serves(const LinearForward *l);
+int64_t linear_amx_few_words(int64_t width);
+void linear_amx_few(Ctx *ctx, const LinearForward *l, uint32_t *words, LinearFinish *finish);
+
 __END_DECLS

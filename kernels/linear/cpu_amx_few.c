@@ -1,4 +1,4 @@
-#include "kernels/linear/cpu_amx_few.h"
+#include "kernels/linear/cpu_amx.h"
 
 #ifdef __AMX_BF16__
 
@@ -137,8 +137,8 @@ int64_t linear_amx_few_words(int64_t width) {
     return MOST_ROWS * FOUR * width;
 }
 
-void linear_amx_few(Ctx *ctx, const LinearForward *l, AmxPair *memory, LinearFinish *finish) {
-    Beside *const x = (Beside *)memory;
+void linear_amx_few(Ctx *ctx, const LinearForward *l, uint32_t *words, LinearFinish *finish) {
+    Beside *const x = (Beside *)words;
     const int64_t rows = tensor_rows(l->x), besides = besides_of(l);
     const int64_t groups = pieces(tensor_rows(l->weight), FOUR * EACH);
 #pragma omp parallel num_threads(cpu_threads(ctx))
