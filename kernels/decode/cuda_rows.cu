@@ -206,7 +206,7 @@ Status launch_rows(Ctx *ctx, const Product<T> &p) {
 
 /* Selects the rows per warp: more rows read x less often, fewer rows keep more warps busy. */
 template <class T, int WARPS>
-Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
+Status choose_rows(Ctx *ctx, const Product<T> &p, bool gated) {
     constexpr int WARPS_EACH = 8; // minimum of warps per multiprocessor
     const int least = cuda_device(ctx)->multiprocessors * WARPS_EACH;
     if (gated) return launch<T, WARPS, 2, 4, RMS, true>(ctx, p);
@@ -220,8 +220,8 @@ Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
     constexpr int64_t SMALL = 5 << 20; // bytes
     if (p.codes) return product_by_groups(ctx, p, gated);
     if (int64_t(p.in) * p.out * (gated ? 2 : 1) * int64_t(sizeof(T)) < SMALL)
-        return choose<T, 8>(ctx, p, gated);
-    return choose<T, 4>(ctx, p, gated);
+        return choose_rows<T, 8>(ctx, p, gated);
+    return choose_rows<T, 4>(ctx, p, gated);
 }
 
 constexpr int EMBEDDED = 256; // columns of a block
