@@ -189,6 +189,18 @@ void softmax_step(RunningSoftmax *running, int64_t keys, float *scores) {
         running->sum[i] = fmaf(running->sum[i], running->correction[i], sum[i]);
 }
 
+float softmax_query(int64_t keys, float *scores, float *maximum, float *sum) {
+    const float before = *maximum;
+    float part = 0;
+    for (int64_t key = 0; key < keys; key++) *maximum = scores[key] > *maximum ? scores[key] : *maximum;
+    const float shift = *maximum == -INFINITY ? 0 : *maximum, correction = simd_exp(before - shift);
+#pragma omp simd
+    for (int64_t key = 0; key < keys; key++) scores[key] = simd_exp(scores[key] - shift);
+    for (int64_t key = 0; key < keys; key++) part += scores[key];
+    *sum = fmaf(*sum, correction, part);
+    return correction;
+}
+
 void softmax_gradient(int64_t keys, float scale, const float *lse, const float *delta, float *weights,
                       float *dscores) {
     for (int64_t j = 0; j < keys; j++, weights += QUERY_BLOCK, dscores += QUERY_BLOCK)

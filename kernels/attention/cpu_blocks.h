@@ -81,6 +81,9 @@ void score_product(int64_t keys, int64_t size, TileView k, const float *queries,
  * multiplied by `correction`. A query that has seen no key keeps the maximum -inf and sums of 0. */
 void softmax_step(RunningSoftmax *running, int64_t keys, float *scores);
 
+/* The same for one query, scores (keys); returns the correction. */
+float softmax_query(int64_t keys, float *scores, float *maximum, float *sum);
+
 /* weights = exp(scores - lse); dscores, which holds dy v^T, becomes scale * weights * (dy v^T - delta). All
  * are (keys, QUERY_BLOCK), lse and delta (QUERY_BLOCK). */
 void softmax_gradient(int64_t keys, float scale, const float *lse, const float *delta, float *weights,

@@ -195,16 +195,10 @@ static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64
     for (int64_t d = 0; d < p->size; d++) query[d] = (float)a->scale * load(q[d]);
     for (int64_t j = attention_first_block(p, b, i); j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
-        float before = maximum, part = 0;
         query_scores(p, query, stored_rows(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, block),
                      key_row(p, p->v, b, kv, j), keys, parts, scores);
         for (int64_t key = 0; key < start - j && key < keys; key++) scores[key] = -INFINITY;
-        for (int64_t key = 0; key < keys; key++) maximum = scores[key] > maximum ? scores[key] : maximum;
-        const float shift = maximum == -INFINITY ? 0 : maximum, correction = simd_exp(before - shift);
-#pragma omp simd
-        for (int64_t key = 0; key < keys; key++) scores[key] = simd_exp(scores[key] - shift);
-        for (int64_t key = 0; key < keys; key++) part += scores[key];
-        sum = fmaf(sum, correction, part);
+        const float correction = softmax_query(keys, scores, &maximum, &sum);
 #pragma omp simd
         for (int64_t d = 0; d < p->padded; d++) sums[d] *= correction;
         query_values(p, scores, stored_rows(p, key_row(p, p->v, b, kv, j), p->v.stride, keys, block), keys,
@@ -267,10 +261,12 @@ static bool on_tiles(void) {
 static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = contract;
     const AttentionProblem p = attention_problem(ctx, a);
-    bool few = p.queries <= FEW_QUERIES && !p.drops, tiles = on_tiles() && !(ctx->fuses & FUSE_INVARIANT);
+    const bool few = p.queries <= FEW_QUERIES && !p.drops, tiles = on_tiles();
+    const bool same = tiles && ctx->fuses & FUSE_INVARIANT; // a few queries have the bits of a block
     int64_t blocks = few ? p.queries : (p.queries + QUERY_BLOCK - 1) / QUERY_BLOCK;
     int64_t pairs = p.batch * p.heads;
-    int64_t floats = few ? query_floats(&p) : tiles ? amx_forward_floats(&p) : forward_floats(&p);
+    int64_t floats = tiles ? amx_forward_floats(&p) : forward_floats(&p);
+    if (few) floats = same ? amx_query_floats(&p) : query_floats(&p);
     Tensor scratch; // (threads, floats)
     TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32, shape2(cpu_threads(ctx), floats), &scratch));
     TRY(rotate(ctx, a, a->q, a->k, 1));
@@ -288,7 +284,7 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
             int64_t block = blocks - 1 - item / pairs, b = item % pairs / p.heads, h = item % p.heads;
             float *own = float_row(scratch, omp_get_thread_num());
             if (few)
-                forward_query(&p, b, h, block, own);
+                (same ? amx_forward_query : forward_query)(&p, b, h, block, own);
             else
                 (tiles ? amx_forward_block : forward_block)(&p, b, h, block * QUERY_BLOCK, own);
         }
