@@ -112,6 +112,7 @@ static void cpu_close(Device *device) {
     CpuDevice *cpu = (CpuDevice *)device;
     if (cpu->free_plans) cpu->free_plans(cpu->plans);
     if (cpu->onednn) onednn_close(cpu->onednn);
+    memory_free(cpu->blocks);
     memory_free(cpu);
 }
 

@@ -11,6 +11,8 @@ typedef struct {
      * frees it. */
     void *plans;
     void (*free_plans)(void *plans);
+    void *blocks; // of products that convert their operands (gemm/cpu_blas.c), and their size
+    size_t blocks_bytes;
 } CpuDevice;
 
 /* From now on this many threads work, at most as many as the device was opened with. A product of oneDNN keeps

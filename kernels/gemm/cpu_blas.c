@@ -111,12 +111,25 @@ static Status block(Ctx *ctx, const Gemm *g, int64_t matrix, int64_t row, int64_
     return OK;
 }
 
-static Status converted(Ctx *ctx, const Gemm *g) {
-    int64_t m = least(g->m, ROWS), n = least(g->n, COLUMNS), k = least(g->k, DEPTH);
+/* The device keeps the blocks, so that a product allocates only if it is larger than those before it. */
+static Status take_blocks(Ctx *ctx, int64_t m, int64_t n, int64_t k, Blocks *blocks) {
+    CpuDevice *device = (CpuDevice *)ctx->device;
     const size_t bytes = (size_t)(m * k + k * n + m * n) * sizeof(float);
-    OWNED float *memory = memory_reserve(bytes);
-    if (!memory) return fail(ERROR_MEMORY, "gemm: cannot allocate %.1f MiB", (double)bytes / 1048576);
-    const Blocks blocks = {memory, memory + m * k, memory + m * k + k * n};
+    if (device->blocks_bytes < bytes) {
+        void *memory = memory_reserve(bytes);
+        if (!memory) return fail(ERROR_MEMORY, "gemm: cannot allocate %.1f MiB", (double)bytes / 1048576);
+        memory_free(device->blocks);
+        device->blocks = memory;
+        device->blocks_bytes = bytes;
+    }
+    float *first = device->blocks;
+    *blocks = (Blocks){first, first + m * k, first + m * k + k * n};
+    return OK;
+}
+
+static Status converted(Ctx *ctx, const Gemm *g) {
+    Blocks blocks;
+    TRY(take_blocks(ctx, least(g->m, ROWS), least(g->n, COLUMNS), least(g->k, DEPTH), &blocks));
     for (int64_t matrix = 0; matrix < (g->batch ? g->batch : 1); matrix++)
         for (int64_t row = 0; row < g->m; row += ROWS)
             for (int64_t column = 0; column < g->n; column += COLUMNS)
