@@ -33,6 +33,7 @@ static void drop_graphs(Trainer *t) {
 void trainer_close(Trainer *t) {
     drop_graphs(t);
     memory_free(t->compact);
+    memory_free(t->tail);
     generator_close(&t->generator);
     shards_close(&t->model.parameters);
     transformer_close(&t->model);

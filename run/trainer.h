@@ -35,6 +35,7 @@ typedef struct {
     DeviceBatch micro;  // the parts of `memory` that the current micro-batch fills
     Tensor draw;        // (1) i32: number of the micro-batch, for dropout
     int32_t *compact;   // host memory: targets, then rows, of a masked-token batch
+    float *tail;        // host memory: what follows the gradients (ranks_read)
     Work work;          // work of the last step; while memory is planned, of the largest step
     Work micro_work;    // work of the last micro-batch; a graph's is that of the captured pass
     Work update_work;

@@ -131,8 +131,9 @@ Status ranks_send(Trainer *t) {
 
 Status ranks_read(Trainer *t, StepResult *result) {
     int64_t count = t->comm ? TAIL_LOSSES + ranks_of(t) : TAIL_LOSS + 1;
-    OWNED float *tail = memory_array((size_t)count, sizeof *tail);
-    TRY(values_read(&t->ctx, transformer_tail(&t->model, 0, count), 0, count, tail));
+    if (!t->tail) t->tail = memory_array((size_t)count, sizeof *t->tail);
+    const float *tail = t->tail;
+    TRY(values_read(&t->ctx, transformer_tail(&t->model, 0, count), 0, count, t->tail));
     result->loss = tail[TAIL_LOSS];
     if (t->comm) {
         result->stop = tail[TAIL_STOP] != 0;
