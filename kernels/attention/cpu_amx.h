@@ -16,7 +16,7 @@ __attribute__((weak)) int64_t amx_backward_floats(const AttentionProblem *p);
 __attribute__((weak)) void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t first,
                                              float *scratch);
 
-/* Computes query i of head h in batch row b, with the same bits but without dropout (cpu_amx_query.c). */
+/* Computes query i of head h in batch row b, with the same bits but without dropout. */
 __attribute__((weak)) void amx_forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64_t i,
                                              float *scratch);
 

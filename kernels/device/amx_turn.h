@@ -1,4 +1,5 @@
-/* amx_turn: transposes 16 vectors of 16 words in registers. Only for processors with AMX. */
+/* amx_turn: transposes 16 vectors of 16 words in registers; the elements of pairs as floats. Only for
+ * processors with AMX. */
 #pragma once
 
 #include <immintrin.h>
@@ -27,4 +28,12 @@ static inline __attribute__((always_inline)) void amx_turn(__m512i r[16]) {
         r[c + 8] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0xDD);
         r[c + 12] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0xDD);
     }
+}
+
+/* The first and the second element of each pair of bf16. */
+static inline __m512 amx_evens(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+static inline __m512 amx_odds(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
 }

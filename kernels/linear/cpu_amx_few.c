@@ -57,18 +57,15 @@ static inline __attribute__((always_inline)) void multiply_pieces(const int rows
                                                                   const AmxPair *const from[FOUR],
                                                                   const Beside *x, int64_t besides,
                                                                   float (*sums)[FOUR][FOUR]) {
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     __m512i lines[SIDE];
     __m512 even[MOST_ROWS] = {0}, odd[MOST_ROWS] = {0};
     for (int i = 0; i < SIDE; i++) lines[i] = _mm512_loadu_si512(from[i / FOUR] + i % FOUR * SIDE);
     amx_turn(lines); // lines[k]: the k-th pairs of all pieces
-
     for (int k = 0; k < SIDE; k++) {
         const AmxPair *line = from[k % FOUR] + k / FOUR * SIDE;
         _mm_prefetch((const char *)(line + SOON), _MM_HINT_T0);
         _mm_prefetch((const char *)(line + LATER), _MM_HINT_T2);
-        const __m512 evens = _mm512_castsi512_ps(_mm512_slli_epi32(lines[k], 16));
-        const __m512 odds = _mm512_castsi512_ps(_mm512_and_si512(lines[k], upper));
+        const __m512 evens = amx_evens(lines[k]), odds = amx_odds(lines[k]);
         for (int n = 0; n < rows; n++) {
             even[n] = _mm512_fmadd_ps(evens, four_times(x[n * besides].even[k]), even[n]);
             odd[n] = _mm512_fmadd_ps(odds, four_times(x[n * besides].odd[k]), odd[n]);
