@@ -12,7 +12,9 @@ MULTIPLY_RATE, LAUNCH, IN_GRAPH = 40e12, 3e-6, 1.5e-6
 
 def told(taken, numbers):
     """The facts of a run: profiles, machine and date."""
-    which = ("profile " if len(numbers) == 1 else "profiles ") + ", ".join(map(str, numbers))
+    together = len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1
+    which = ("profile " if len(numbers) == 1 else "profiles ") + (
+        f"{numbers[0]} to {numbers[-1]}" if together else ", ".join(map(str, numbers)))
     commit = f", commit {taken['commit']}" if taken["commit"] else ""
     peers = f", PyTorch {taken['torch']}" if taken["torch"] else ""
     return f"- {which}: {taken['on']}, {taken['date']}{commit}{peers}"
@@ -238,12 +240,11 @@ def bert(machine, page):
                  (lambda o, i: runs.linear_product(o, i) or runs.in_head(o, i), runs.batched_product, runs.softmax,
                   runs.norm, runs.gelu)]
         parts = [share(fused.time(what), fused.device()) for what in
-                 (lambda o, i: o["operation"] == "linear", lambda o, i: o["operation"] == "attention", runs.norm,
-                  runs.after_expand)]
+                 (lambda o, i: o["operation"] == "linear", lambda o, i: o["operation"] == "attention")]
         rows.append([f"{batch} x {length}", *cells, ms(naive.wall), ms(fused.wall), *parts])
         figures[f"{batch}x{length}"] = [naive.wall, fused.wall]
     page.table(["batch x length", "products", "batched", "softmax", "layer norm", "GELU", "naive", "fused",
-                "fused: linears", "fused: attention", "fused: layer norm", "fused: bias and GELU, of the linears"], rows)
+                "fused: linears", "fused: attention"], rows)
     peers = machine.torch.ask("BERT", 10)
     if peers:
         page.put("PyTorch, naive and eager in fp32, by its own profiler:")

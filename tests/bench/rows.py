@@ -36,7 +36,7 @@ def small(batch, seq):
     return [
         row(f"small-step-{size}", "small", f"full step, {what}", "train", COMPILED, 1.5, **sizes),
         row(name, "small", f"forward, {what}", "forward", COMPILED, 1.5, **sizes),
-        row(f"{name}-bf16", "small", "the same, PyTorch with bf16 weights", "forward", COMPILED, None,
+        row(f"{name}-bf16", "small", "with weights in bf16", "forward", COMPILED, None,
             weights="bf16", **sizes),
     ]
 
@@ -84,7 +84,7 @@ GPU = [
     row("step1558", "step", "full step, 1558M, B=16", "train", BOTH, 1.05, model="gpt2-xl", batch=16,
         steps=8),
     row("forward124", "forward", "forward with logits, 124M, B=64", "forward", COMPILED, 1.15, **FORWARD124),
-    row("forward124-bf16", "forward", "the same, PyTorch with bf16 weights", "forward", COMPILED, None,
+    row("forward124-bf16", "forward", "with weights in bf16", "forward", COMPILED, None,
         weights="bf16", **FORWARD124),
     row("naive124", "naive", "naive step, 124M, B=16, fp32", "train", NAIVE, 1.0, model="gpt2", batch=16,
         steps=5, dtype="fp32", options=["--fused=0"]),
