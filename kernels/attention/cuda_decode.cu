@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             });
         }
     }
-    if (range.part == 0 && mine.tile == 0 && mine.head % p.group == 0) append<T>(p, fresh, mine, past);
+    if (range.part == 0 && mine.head % p.group == 0) append<T>(p, fresh, mine, QUERIES, past);
 
     const int warp = int(threadIdx.x) / 32;
 #pragma unroll
@@ -213,7 +213,7 @@ Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *
     }
     int heads = 1, queries = 1;
     const bool on_tensor_cores = fits_decode_tensor(ctx, p);
-    if (on_tensor_cores) tensor_decode_rows(p, &heads, &queries);
+    if (on_tensor_cores) tensor_decode_rows(ctx, p, &heads, &queries);
     const int64_t blocks = divide_up(p.queries, queries) * (p.heads / heads) * p.batch;
     TRY(take_splits(ctx, p, longest, blocks, int64_t(heads) * queries, &splits));
     PRIMITIVE (ctx, "decode", ATTENTION) {

@@ -30,7 +30,7 @@ struct Splits {
 /* The same on tensor cores, for bf16 and whole vectors. A block takes so many heads of so many queries as
  * tensor_decode_rows gives. */
 bool fits_decode_tensor(const Ctx *ctx, const Problem &p);
-void tensor_decode_rows(const Problem &p, int *heads, int *queries);
+void tensor_decode_rows(const Ctx *ctx, const Problem &p, int *heads, int *queries);
 CHECKED Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits, int heads,
                              int queries);
 
@@ -63,12 +63,15 @@ struct KeyRange {
     }
 };
 
-/* Appends the new rows of one key/value head to the cache. */
+/* Appends new rows of one key/value head to the cache: a block of `queries` queries those that stand beside
+ * them, so that a long prompt's are appended by all blocks, and the last block the rest. */
 template <class T>
-__device__ inline void append(const Problem &p, const Fresh &fresh, const HeadTile &mine, int past) {
-    const int head = mine.head / p.group;
-    for (int i = int(threadIdx.x); i < fresh.count * p.width; i += int(blockDim.x)) {
-        const int64_t row = i / p.width;
+__device__ inline void append(const Problem &p, const Fresh &fresh, const HeadTile &mine, int queries,
+                              int past) {
+    const int head = mine.head / p.group, first = mine.tile;
+    const int end = first + queries < p.queries ? min(first + queries, fresh.count) : fresh.count;
+    for (int i = int(threadIdx.x); i < (end - first) * p.width; i += int(blockDim.x)) {
+        const int64_t row = first + i / p.width;
         const int column = i % p.width;
         head_rows<T>(p, p.k, mine.b, head)[(past + row) * p.k.row + column] =
             head_rows<T>(p, fresh.k, mine.b, head)[row * fresh.k.row + column];

@@ -3,9 +3,9 @@
 #include "kernels/attention/cuda_tile.cuh"
 
 /* The rows of a product are up to 16 queries: those of the heads that share keys and values, and neighbouring
- * queries of them. A warp takes every fourth tile of 16 keys, of which it has a ring in shared memory. Which
- * warp takes a key, and in which order, depends only on the key, so that a row's bits do not depend on the
- * rows beside it. */
+ * queries of them. Where there are many queries, a block has two products. A warp takes every fourth tile of
+ * 16 keys, of which it has a ring in shared memory. Which warp takes a key, and in which order, depends only
+ * on the key, so that a row's bits do not depend on the rows beside it. */
 
 namespace attention {
 namespace {
@@ -18,10 +18,10 @@ struct Ring {
     static constexpr int STAGES = 3;
     bf16 keys[STAGES][KEYS * PITCH<WIDTH>], values[STAGES][KEYS * PITCH<WIDTH>];
 };
-template <int WIDTH>
+template <int WIDTH, int M>
 union Room {
     Ring<WIDTH> rings[WARPS];
-    SeenRow<WIDTH> results[WARPS][ROWS]; // afterwards
+    SeenRow<WIDTH> results[WARPS][ROWS * M]; // afterwards
 };
 
 /* A warp starts the copies of 16 rows from key `first` on; those from `end` on become zero. */
@@ -44,13 +44,13 @@ __device__ inline void load_rows(bf16 *tile, const Problem &p, const Rows &cache
 }
 
 /* The left operand of the scores, directly from memory. */
-template <int WIDTH>
-__device__ inline Left<1, WIDTH, true> load_queries(const Problem &p, const BlockRows &rows) {
+template <int WIDTH, int M>
+__device__ inline Left<M, WIDTH, true> load_queries(const Problem &p, const BlockRows &rows) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-    Left<1, WIDTH, true> left;
+    Left<M, WIDTH, true> left;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int row = g + 8 * half;
+    for (int eight = 0; eight < 2 * M; eight++) {
+        const int row = g + 8 * eight;
         const HeadTile at = rows.at(row);
         const bool inside = row < rows.count() && at.tile < p.queries;
         const bf16 *const from =
@@ -60,7 +60,7 @@ __device__ inline Left<1, WIDTH, true> load_queries(const Problem &p, const Bloc
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int column = 16 * k + 8 * i + 2 * t;
-                left.fragments[0][k][half + 2 * i] =
+                left.fragments[eight / 2][k][eight % 2 + 2 * i] =
                     inside && column < p.width ? *reinterpret_cast<const uint32_t *>(from + column) : 0;
             }
     }
@@ -68,17 +68,18 @@ __device__ inline Left<1, WIDTH, true> load_queries(const Problem &p, const Bloc
 }
 
 /* Floor: 2 * keys * kv_heads * D * sizeof(bf16) bytes. */
-/* Anatomy. Parallel: over up to 16 queries of heads that share keys; up to 16 parts of the keys; warps over
- * tiles of 16 keys. Launch: queries x kv_heads x batch by parts, or fewer, blocks of 128. Holds: 127 to 192
+/* Anatomy. Parallel: over up to 32 queries of heads that share keys; up to 16 parts of the keys; warps over
+ * tiles of 16 keys. Launch: queries x kv_heads x batch by parts, or fewer, blocks of 128. Holds: 127 to 255
  * registers, 54 or 102 KiB shared. Occupancy: 16 or 8 warps, by shared memory. Reads: 16 bytes per copy,
  * coalesced within a head's row, 2 tiles per warp in flight. Syncs: of warps; a barrier of the block, two
  * more and a ticket where keys are split. Fusion: rotary positions of q and k, the projections around it. */
-template <int WIDTH>
-__global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 4 : 2)
+template <int WIDTH, int M>
+__global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
     decode_tensor_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
                          const __grid_constant__ Splits splits, int heads, int queries) {
     extern __shared__ uint4 shared_memory[];
-    Room<WIDTH> &room = *reinterpret_cast<Room<WIDTH> *>(shared_memory);
+    typedef Room<WIDTH, M> Shared;
+    Shared &room = *reinterpret_cast<Shared *>(shared_memory);
     BlockRows rows = {block_tile((p.queries + queries - 1) / queries, p.heads / heads), heads, queries};
     HeadTile &mine = rows.first;
     mine.head *= heads;
@@ -100,64 +101,70 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 4 : 2)
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) start(own + i * STEP, i);
 
-    const Left<1, WIDTH, true> q = load_queries<WIDTH>(p, rows);
+    const Left<M, WIDTH, true> q = load_queries<WIDTH, M>(p, rows);
     const float scale = p.scale * LOG2_E;
-    int seen[2]; // by each of this lane's two rows
-    float o[1][WIDTH / 8][4];
-    Softmax<1> state;
+    int seen[M][2]; // by each of this lane's rows
+    float o[M][WIDTH / 8][4];
+    Softmax<M> state;
     clear(o);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        seen[half] = min(range.end, range.seen_by(p, rows.at(g + 8 * half).tile));
-        state.maximum[0][half] = -INFINITY, state.sum[0][half] = 0.0f;
-    }
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            seen[m][half] = min(range.end, range.seen_by(p, rows.at(g + 16 * m + 8 * half).tile));
+            state.maximum[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
+        }
     int stage = 0;
 #pragma unroll 1
     for (int first = own; first < range.end; first += STEP) {
         start(first + AHEAD * STEP, stage == 0 ? AHEAD : stage - 1);
         copy_async_wait_group<AHEAD>();
         __syncwarp();
-        float s[1][KEYS / 8][4];
-        uint32_t probabilities[1][KEYS / 16][4];
+        float s[M][KEYS / 8][4];
+        uint32_t probabilities[M][KEYS / 16][4];
         multiply_transposed(s, q, ring.keys[stage], FromZero());
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
+        for (int m = 0; m < M; m++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (first + 8 * n + 2 * t + i % 2 >= seen[i / 2]) s[0][n][i] = -INFINITY;
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (first + 8 * n + 2 * t + i % 2 >= seen[m][i / 2]) s[m][n][i] = -INFINITY;
         softmax_step<WIDTH>(state, s, o, scale);
-        pack_left<1, KEYS / 8>(probabilities, s);
-        multiply_rows<1, KEYS / 16, WIDTH>(o, probabilities, ring.values[stage]);
+        pack_left<M, KEYS / 8>(probabilities, s);
+        multiply_rows<M, KEYS / 16, WIDTH>(o, probabilities, ring.values[stage]);
         __syncwarp(); // until no lane reads the stage that the next copies overwrite
         stage = stage == AHEAD ? 0 : stage + 1;
     }
-    if (range.part == 0 && mine.tile == 0 && mine.head % p.group == 0)
-        append<bf16>(p, fresh, mine, range.past);
+    if (range.part == 0 && mine.head % p.group == 0) append<bf16>(p, fresh, mine, queries, range.past);
 
     copy_async_wait();
     __syncthreads(); // the results take the rings' place
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        SeenRow<WIDTH> &result = room.results[warp][g + 8 * half];
-        float sum = state.sum[0][half];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
+    for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int n = 0; n < WIDTH / 8; n++)
-            *reinterpret_cast<float2 *>(&result[8 * n + 2 * t]) =
-                make_float2(o[0][n][2 * half], o[0][n][2 * half + 1]);
-        if (t == 0) result[WIDTH] = state.maximum[0][half] * scale, result[WIDTH + 1] = sum;
-    }
+        for (int half = 0; half < 2; half++) {
+            SeenRow<WIDTH> &result = room.results[warp][g + 16 * m + 8 * half];
+            float sum = state.sum[m][half];
+            sum += __shfl_xor_sync(~0u, sum, 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++)
+                *reinterpret_cast<float2 *>(&result[8 * n + 2 * t]) =
+                    make_float2(o[m][n][2 * half], o[m][n][2 * half + 1]);
+            if (t == 0) result[WIDTH] = state.maximum[m][half] * scale, result[WIDTH + 1] = sum;
+        }
     __syncthreads();
     merge_and_write<bf16>(p, splits, range, rows, room.results);
 }
 
-template <int WIDTH>
+template <int WIDTH, int M>
 Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits, int heads, int queries) {
-    static_assert(sizeof(Room<WIDTH>) <= tensor_shared_bytes(WIDTH), "as fits_tensor_cores assumes");
+    constexpr size_t shared = sizeof(Room<WIDTH, M>);
+    static_assert(shared <= tensor_shared_bytes(WIDTH), "as fits_tensor_cores assumes");
     const int64_t tiles = divide_up(p.queries, queries) * (p.heads / heads) * p.batch;
-    return LAUNCH_EARLY(ctx, decode_tensor_kernel<WIDTH>, dim3(unsigned(tiles), unsigned(splits.most)),
-                        THREADS, sizeof(Room<WIDTH>), p, fresh, splits, heads, queries);
+    return LAUNCH_EARLY(ctx, (decode_tensor_kernel<WIDTH, M>), dim3(unsigned(tiles), unsigned(splits.most)),
+                        THREADS, shared, p, fresh, splits, heads, queries);
 }
 
 } // namespace
@@ -167,16 +174,21 @@ bool fits_decode_tensor(const Ctx *ctx, const Problem &p) {
 }
 
 /* Queries of different documents see keys from different ones on, so these are not taken together. */
-void tensor_decode_rows(const Problem &p, int *heads, int *queries) {
+void tensor_decode_rows(const Ctx *ctx, const Problem &p, int *heads, int *queries) {
     *heads = p.group < ROWS ? p.group : ROWS;
     while (p.group % *heads != 0) (*heads)--;
     *queries = p.queries == 1 || p.starts ? 1 : ROWS / *heads;
+    const int64_t blocks = divide_up(p.queries, 2 * *queries) * (p.heads / *heads) * p.batch;
+    if (*queries > 1 && blocks >= 2 * cuda_device(ctx)->multiprocessors) *queries *= 2;
 }
 
 Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits, int heads,
                      int queries) {
-    return p.width <= 64 ? launch<64>(ctx, p, fresh, splits, heads, queries)
-                         : launch<128>(ctx, p, fresh, splits, heads, queries);
+    if (heads * queries > ROWS)
+        return p.width <= 64 ? launch<64, 2>(ctx, p, fresh, splits, heads, queries)
+                             : launch<128, 2>(ctx, p, fresh, splits, heads, queries);
+    return p.width <= 64 ? launch<64, 1>(ctx, p, fresh, splits, heads, queries)
+                         : launch<128, 1>(ctx, p, fresh, splits, heads, queries);
 }
 
 } // namespace attention

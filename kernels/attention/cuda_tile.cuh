@@ -210,9 +210,11 @@ __device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][N][4], floa
                 maximum = fmaxf(maximum, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
             maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
-            // a row that has seen no key has maximum -inf, and all its exponentials must be 0
-            const float base = maximum == -INFINITY ? 0.0f : maximum * scale;
-            const float correction = power_of_two(state.maximum[m][half] * scale - base);
+            // A row that has seen no key has maximum -inf, and all its exponentials must be 0. The factor of
+            // an unchanged maximum must be 1, which a fused multiply-add would miss by base's rounding: or
+            // else the bits of a row would depend on the tiles that it does not see.
+            const float base = maximum == -INFINITY ? 0.0f : __fmul_rn(maximum, scale);
+            const float correction = power_of_two(__fmul_rn(state.maximum[m][half], scale) - base);
             state.maximum[m][half] = maximum;
             float sum = state.sum[m][half] * correction;
 #pragma unroll

@@ -9,8 +9,9 @@
  * (TMA); it copies the first weights before the kernel that writes x has finished. Warpgroups multiply
  * (wgmma).
  *
- * The order of a sum depends only on the size of the weights: the blocks of a cluster divide the inputs into
- * slices, each adds its slice from the first input to the last, and the slices are added in order. So the
+ * The order of a sum depends only on the size of the weights: the inputs are divided into slices, the inputs
+ * of a slice are added from the first to the last, and the slices are added in order. The blocks of a cluster
+ * take a slice each; where the tiles fill the device anyway, a block takes one slice after another. So the
  * bits of a row of y do not depend on the number of rows, which FUSE_INVARIANT requires. */
 namespace {
 
@@ -25,6 +26,7 @@ constexpr int BLOCKS = 128;                        // a layer with fewer tiles o
 
 struct Tiles {
     int rows, out, steps, slices; // steps: stages of all inputs
+    int blocks;                   // of a cluster: slices, or 1
     const bf16 *bias, *skip;      // (out), (rows, out) or NULL
     bf16 *pre;                    // (rows, out) or NULL
     void *y;                      // (rows, out), gated: (rows, out / 2)
@@ -35,6 +37,7 @@ struct Tiles {
 template <int TOKENS_, int GROUPS_>
 struct Form {
     static constexpr int TOKENS = TOKENS_, GROUPS = GROUPS_; // warpgroups
+    static constexpr bool ALONE = GROUPS > 1;                // a block may take all slices
     static constexpr int N = TOKENS / 8;
     static constexpr int WEIGHT_BYTES = GROUPS * OUTPUTS * ROW_BYTES, X_BYTES = TOKENS * ROW_BYTES;
     static constexpr int STAGES = (GROUPS == 1 ? 97 : 128) * 1024 / (WEIGHT_BYTES + X_BYTES);
@@ -50,18 +53,19 @@ struct Form {
     static_assert(sizeof(Shared) <= 227 * 1024, "a block's shared memory");
 };
 
-/* This block's place: its first row of x, output and stage of the inputs, and the number of its stages. */
+/* This block's place: its first row of x, output and stage of the inputs, the number of its stages, and that
+ * of a slice's. */
 template <class F>
 struct Place {
-    int token, output, slice, first, count;
+    int token, output, slice, first, count, each;
 
     __device__ explicit Place(const Tiles &l) {
-        const int each = (l.steps + l.slices - 1) / l.slices;
-        slice = int(blockIdx.x) % l.slices;
-        token = int(blockIdx.x) / l.slices * F::TOKENS;
+        each = (l.steps + l.slices - 1) / l.slices;
+        slice = int(blockIdx.x) % l.blocks;
+        token = int(blockIdx.x) / l.blocks * F::TOKENS;
         output = int(blockIdx.y) * F::GROUPS * OUTPUTS;
         first = slice * each;
-        count = max(0, min(each, l.steps - first));
+        count = l.blocks == 1 ? l.steps : max(0, min(each, l.steps - first));
     }
 };
 
@@ -98,12 +102,11 @@ __device__ inline void produce(const Place<F> &mine, const CUtensorMap &weight, 
     }
 }
 
+/* c += the products of stages [first, end), counted from this block's first. */
 template <class F>
-__device__ inline void multiply_slice(const Place<F> &mine, int group, typename F::Shared &shared,
-                                      float (&c)[F::N][4]) {
-    Ring<F::STAGES> ring;
-    int last = 0; // the stage that the previous step read
-    for (int i = 0; i < mine.count; i++, ring.advance()) {
+__device__ inline void multiply_stages(int first, int end, int group, typename F::Shared &shared,
+                                       Ring<F::STAGES> &ring, int &last, float (&c)[F::N][4]) {
+    for (int i = first; i < end; i++, ring.advance()) {
         const uint64_t a = rows_operand(shared.weight[ring.stage] + group * OUTPUTS * ROW_BYTES);
         const uint64_t b = rows_operand(shared.x[ring.stage]);
         wait(&shared.filled[ring.stage], ring.parity);
@@ -121,16 +124,37 @@ __device__ inline void multiply_slice(const Place<F> &mine, int group, typename 
     hold(c);
 }
 
+/* c = the sums over this block's slice, or over all slices in order. c is zero before. */
+template <class F>
+__device__ inline void multiply_slices(const Place<F> &mine, int group, typename F::Shared &shared,
+                                       float (&c)[F::N][4]) {
+    Ring<F::STAGES> ring;
+    int last = 0; // the stage that the previous step read
+    if constexpr (!F::ALONE) return multiply_stages<F>(0, mine.count, group, shared, ring, last, c);
+    float sums[F::N][4] = {};
+    for (int first = 0; first < mine.count; first += mine.each) {
+        multiply_stages<F>(first, min(first + mine.each, mine.count), group, shared, ring, last, c);
+#pragma unroll
+        for (int n = 0; n < F::N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[n][i] += c[n][i], c[n][i] = 0.0f;
+    }
+#pragma unroll
+    for (int n = 0; n < F::N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) c[n][i] = sums[n][i];
+}
+
 /* Puts each warp's sums in `parts` of the block that adds the slices of its outputs, and waits until all
  * slices of this block's outputs are there. */
 template <class F>
 __device__ inline void meet_slices(const Tiles &l, const Place<F> &mine, int warp, const float (&c)[F::N][4],
                                    typename F::Shared &shared) {
     typedef typename F::Sums Sums;
-    const int lane = int(threadIdx.x) % WARP, adds = warp % l.slices;
-    Sums *const to = &shared.parts[mine.slice * (F::GROUPS * WARPS / l.slices) + warp / l.slices];
+    const int lane = int(threadIdx.x) % WARP, adds = warp % l.blocks;
+    Sums *const to = &shared.parts[mine.slice * (F::GROUPS * WARPS / l.blocks) + warp / l.blocks];
     Sums *const own = adds == mine.slice ? to : reinterpret_cast<Sums *>(shared.weight) + warp;
-    if (l.slices > 1) named_wait(1, F::GROUPS * WARPGROUP); // until no warp needs the ring
+    if (l.blocks > 1) named_wait(1, F::GROUPS * WARPGROUP); // until no warp needs the ring
 #pragma unroll
     for (int n = 0; n < F::N; n++)
 #pragma unroll
@@ -164,11 +188,11 @@ __device__ inline void store_eight(T *to, int count, bool vectors, const float (
 template <class F>
 __device__ inline void finish(const Tiles &l, const typename F::Sums *parts, int token, int column,
                               int64_t row, int output, int count, float (&z)[EIGHT]) {
-    const int units = F::GROUPS * WARPS / l.slices;
+    const int units = F::GROUPS * WARPS / l.blocks;
     const int64_t at = row * l.out + output;
 #pragma unroll
     for (int e = 0; e < EIGHT; e++) z[e] = parts[0][token][column + e];
-    for (int s = 1; s < l.slices; s++)
+    for (int s = 1; s < l.blocks; s++)
 #pragma unroll
         for (int e = 0; e < EIGHT; e++) z[e] += parts[s * units][token][column + e];
     if (l.bias) add_eight(l.bias + output, count, l.vectors, z);
@@ -183,9 +207,9 @@ __device__ inline void write(const Tiles &l, const Place<F> &mine, const typenam
     constexpr int ALL = F::GROUPS * WARPS, PER_UNIT = F::TOKENS * EACH;
     const int width = GATED ? l.out / 2 : l.out;
 #pragma unroll 1
-    for (int i = int(threadIdx.x); i < ALL / l.slices * PER_UNIT; i += ALL * WARP) {
+    for (int i = int(threadIdx.x); i < ALL / l.blocks * PER_UNIT; i += ALL * WARP) {
         const int unit = i / PER_UNIT, token = i % PER_UNIT / EACH, column = i % EACH * EIGHT;
-        const int first = (mine.output + UNIT * (unit * l.slices + mine.slice)) / (GATED ? 2 : 1);
+        const int first = (mine.output + UNIT * (unit * l.blocks + mine.slice)) / (GATED ? 2 : 1);
         const typename F::Sums *const parts = &shared.parts[unit];
         const int64_t row = mine.token + token, at = row * width + first + column;
         const int count = width - first - column;
@@ -211,11 +235,12 @@ __device__ inline void write(const Tiles &l, const Place<F> &mine, const typenam
 }
 
 /* Floor: out * in * sizeof(bf16) bytes for few rows, 2 * rows * out * in FLOPs for many. */
-/* Anatomy. Parallel: over tiles of 64 or 128 outputs and 8 to 128 rows; a cluster over up to 4 slices of the
- * inputs. Launch: tiles x slices blocks of 160 or 288. Holds: 77 to 96 registers, 92 to 193 KiB shared.
- * Occupancy: shared memory: two blocks per multiprocessor, one for many rows. Reads: whole tiles by the copy
- * engine (TMA), 4 to 10 stages ahead, the first before the wait. Syncs: barriers in shared memory; slices
- * meet in one block's. Fusion: nothing left but the next layer: bias, skip and activation are in it. */
+/* Anatomy. Parallel: over tiles of 64 or 128 outputs and 8 to 128 rows; few tiles: over up to 4 slices of the
+ * inputs. Launch: tiles, or clusters of their slices, of 160 or 288. Holds: 78 to 137 registers, 92 to 193
+ * KiB shared. Occupancy: shared memory: two blocks per multiprocessor, one for many rows. Reads: whole tiles
+ * by the copy engine (TMA), 4 to 10 stages ahead, the first before the wait. Syncs: barriers in shared
+ * memory; slices meet in one block's. Fusion: nothing left but the next layer: bias, skip and activation are
+ * in it. */
 template <class F, bool GATED>
 __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
     multiply_tiles(const __grid_constant__ Tiles l, const __grid_constant__ CUtensorMap weight,
@@ -232,7 +257,7 @@ __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
             }
             barrier_init(&shared.received, 1);
             fence_barrier_init();
-            arrive_expecting(&shared.received, int(sizeof shared.parts) / l.slices * (l.slices - 1));
+            arrive_expecting(&shared.received, int(sizeof shared.parts) / l.blocks * (l.blocks - 1));
         }
         __syncthreads();
         cluster_arrive_relaxed();
@@ -245,7 +270,7 @@ __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
             float c[F::N][4] = {};
             wait_for_previous();
             let_next_start();
-            multiply_slice<F>(mine, warp / WARPS, shared, c);
+            multiply_slices<F>(mine, warp / WARPS, shared, c);
             cluster_join();
             meet_slices<F>(l, mine, warp, c, shared);
             __syncwarp();
@@ -276,16 +301,18 @@ int slices_of(int out, int steps) {
 }
 
 template <class F, bool GATED>
-Status launch(Ctx *ctx, const LinearForward *l, const Tiles &tiles) {
+Status launch(Ctx *ctx, const LinearForward *l, Tiles tiles) {
     const int64_t in = tensor_width(l->weight);
     CUtensorMap weight, x;
+    const int64_t blocks = divide_up(tiles.rows, F::TOKENS) * divide_up(tiles.out, F::GROUPS * OUTPUTS);
+    tiles.blocks = F::ALONE && 2 * blocks >= cuda_device(ctx)->multiprocessors ? 1 : tiles.slices;
     TRY(GATED ? gated_map(l->weight.data, tiles.out, in, F::GROUPS * OUTPUTS, &weight)
               : matrix_map_encode(l->weight.data, tiles.out, in, in, F::GROUPS * OUTPUTS, &weight));
     TRY(matrix_map_encode(l->x.data, tiles.rows, in, in, F::TOKENS, &x));
-    const dim3 grid(unsigned(divide_up(tiles.rows, F::TOKENS) * tiles.slices),
+    const dim3 grid(unsigned(divide_up(tiles.rows, F::TOKENS) * tiles.blocks),
                     unsigned(divide_up(tiles.out, F::GROUPS * OUTPUTS)));
     constexpr size_t shared = sizeof(typename F::Shared);
-    switch (tiles.slices) {
+    switch (tiles.blocks) {
     case 1:
         return LAUNCH_CLUSTERS(ctx, 1, (multiply_tiles<F, GATED>), grid, F::THREADS, shared, tiles, weight,
                                x);
