@@ -31,7 +31,7 @@ def head(sections):
     return [
         "# The published profiles, taken again",
         "",
-        "Written by `make profiles`; PyTorch by the scripts of `tests/peers/` on the same machine:",
+        "Written by `make profiles`, PyTorch's figures by `tests/peers/`:",
         "",
         *(told(dict(taken), numbers) for taken, numbers in by_run.items()),
         "",
