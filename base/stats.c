@@ -158,7 +158,7 @@ RunsRatio runs_ratio(const double *a, int64_t a_count, const double *b, int64_t 
     if (a_count < 2 || b_count < 2 || !isfinite(change)) return (RunsRatio){exp(change), 0, INFINITY, 1};
     RunsRatio r = ratio_of_means(a, a_count, b, b_count);
     if (a_count >= TRIMMED_LEAST && b_count >= TRIMMED_LEAST)
-        r.chance = trimmed_chance(a, a_count, b, b_count);
+        r.chance = fmin(r.chance, trimmed_chance(a, a_count, b, b_count));
     int64_t pairs = a_count * b_count, below = 0, above = 0, left_out = -1;
     OWNED double *ratios = memory_array((size_t)pairs, sizeof *ratios);
     OWNED double *chances = rank_chances(a_count, b_count);

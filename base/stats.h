@@ -27,11 +27,11 @@ bool medians_differ(Sampled before, Sampled after);
  * 95% interval; and the p-value, the probability that runs of the same program differ at least that much.
  * With at least four runs a side, ratio and interval are Hodges and Lehmann's (1963), which assume no
  * distribution, because processes often have one of two speeds. With fewer runs they come from geometric
- * means and Student's t of the logarithms, with a pooled variance. The p-value is the smaller of a t test and
- * of Mann and Whitney's (1947) rank test, so the rate of false alarms is at most twice the level. With at
- * least five runs a side the t test is Yuen's (1974), which leaves each side's shortest and longest run out
- * of its mean, so that one slow process does not hide a change. With fewer than two values on a side the
- * interval is unbounded and the p-value 1. */
+ * means and Student's t of the logarithms, with a pooled variance. The p-value is the smallest of that t
+ * test, of Mann and Whitney's (1947) rank test and, with at least five runs a side, of Yuen's t test (1974),
+ * which leaves each side's shortest and longest run out of its mean, so that one slow process does not hide a
+ * change. So the rate of false alarms is at most three times the level. With fewer than two values on a side
+ * the interval is unbounded and the p-value 1. */
 typedef struct {
     double ratio, low, high, chance;
 } RunsRatio;

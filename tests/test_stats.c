@@ -23,7 +23,8 @@ static void chance_follows_students_t(void **state) {
  * interval leaves out two ratios on either side. 3 runs a side are too few for an interval. */
 static void chance_follows_the_ranks(void **state) {
     (void)state;
-    const double wide[] = {1, 2, 4, 8, 16}, above[] = {17, 34, 68, 136, 272}; // Yuen's t: 3.54 of 4 degrees
+    /* t: Yuen's 3.54 of 4 degrees, Student's 1.71 of 8 */
+    const double wide[] = {1, 2, 4, 8, 16}, above[] = {17, 34, 68, 136, 1e9};
     assert_true(fabs(runs_ratio(wide, 5, above, 5).chance - 2.0 / 252) < 1e-12);
     const double a[] = {10, 10.1, 10.2, 10.3, 10.4}, b[] = {11, 11.11, 11.22, 11.33, 16};
     const RunsRatio sure = runs_ratio(a, 5, b, 5);
@@ -39,12 +40,12 @@ static void chance_follows_the_ranks(void **state) {
     assert_true(most.low < 1.0001 && most.high > 1.0001 && most.chance > 0.5 && most.chance <= 1);
 }
 
-/* Yuen's t of exp(0, 1, 2, 3, 4) and the same times e^6: the means of the middle three differ by 6, and the
+/* Yuen's t of exp(0, 1, 2, 3, 40) and exp(6, 7, 8, 9, 10): the means of the middle three differ by 6, and the
  * Winsorized squares of a side sum to 4, so t is 6 / sqrt(2 * 4 / 6) = 5.196 of 4 degrees. */
 static void a_slow_process_hides_nothing(void **state) {
     (void)state;
     double a[5], b[5];
-    for (int i = 0; i < 5; i++) a[i] = exp(i), b[i] = exp(i + 6);
+    for (int i = 0; i < 5; i++) a[i] = exp(i < 4 ? i : 40), b[i] = exp(i + 6);
     assert_true(fabs(runs_ratio(a, 5, b, 5).chance - 0.0065334) < 1e-6);
     const double before[] = {10, 10.1, 10.2, 10.3, 16}; // ranks alone: 0.22, Student's t: 0.9
     const double after[] = {11, 11.1, 11.2, 11.3, 11.4};
@@ -68,12 +69,12 @@ static void trials(double factor, double *different, double *held) {
         for (uint64_t i = 0; i < 2 * RUNS; i++)
             sides[i % 2][i / 2] = simulated(trial * 2 * RUNS + i) * (i % 2 ? factor : 1);
         const RunsRatio r = runs_ratio(sides[0], RUNS, sides[1], RUNS);
-        *different += (r.chance < 0.01 && fabs(r.ratio - 1) > 0.01) / (double)TRIALS;
+        *different += (r.chance < 0.008 && fabs(r.ratio - 1) > 0.01) / (double)TRIALS;
         *held += (r.low <= factor && factor <= r.high) / (double)TRIALS;
     }
 }
 
-/* The rates that docs/profiling.md names: at most 2% false alarms, at least 90% of changes by 10% found, and true
+/* The rates that are wanted: at most 2% false alarms, at least 90% of changes by 10% found, and true
  * intervals in 93 to 97%. */
 static void simulated_comparisons_are_judged_right(void **state) {
     (void)state;
