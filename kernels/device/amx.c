@@ -29,7 +29,7 @@ void amx_begin(void) {
 enum { SIDE = AMX_SIDE };
 
 /* A block of C: 32 rows, and 32 columns if it is wide, else 16. Tiles 0 to 3 hold sums, 4 and 5 A, 6 and 7 B.
- * `wide` is a constant after inlining. */
+ * B is loaded past L1, where the rows of A stay for the next columns. `wide` is a constant after inlining. */
 static inline __attribute__((always_inline)) void product_block(const bool wide, int64_t k, const bf16 *a,
                                                                 int64_t a_stride, const AmxPair *b,
                                                                 int64_t b_stride, float *c, int64_t c_stride,
@@ -49,8 +49,8 @@ static inline __attribute__((always_inline)) void product_block(const bool wide,
     for (int64_t p = 0; p < k; p += AMX_DEPTH, b += AMX_DEPTH / 2 * b_stride) {
         _tile_loadd(4, a + p, 2 * a_stride);
         _tile_loadd(5, a + p + SIDE * a_stride, 2 * a_stride);
-        _tile_loadd(6, b, 4 * b_stride);
-        if (wide) _tile_loadd(7, b + SIDE, 4 * b_stride);
+        _tile_stream_loadd(6, b, 4 * b_stride);
+        if (wide) _tile_stream_loadd(7, b + SIDE, 4 * b_stride);
         _tile_dpbf16ps(0, 4, 6);
         if (wide) _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
