@@ -1,5 +1,6 @@
 /* Reads and writes model.safetensors, in chunks. */
 #include "base/bfloat16.h"
+#include "base/checked.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
@@ -36,10 +37,6 @@ static Status staging_open(const Parameters *p, Staging *staging) {
     if (staging->chunk && staging->matrix) return OK;
     return fail(ERROR_MEMORY, "out of host memory for the %lld values of the largest matrix",
                 (long long)largest);
-}
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
 }
 
 /* to[j][i] = from[i][j] for rows x columns values, in tiles that fit the L1 cache. */
@@ -86,7 +83,7 @@ static Status append_values(SafetensorsWriter *writer, const Piece *piece, float
 static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Piece *piece, const Staging *staging) {
     int64_t count = piece->rows * piece_width(piece);
     for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
-        int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
+        int64_t n = least(count - first, CHECKPOINT_CHUNK);
         TRY(values_read(ctx, saved_values(piece, staging), piece->first + first, n, staging->chunk));
         TRY(append_values(writer, piece, staging->chunk, n));
     }
@@ -100,7 +97,7 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *
     assert(most > 0);
     TRY(values_read(ctx, saved_values(piece, staging), 0, piece->info->count, staging->matrix));
     for (int64_t first = 0; first < in; first += most) {
-        int64_t rows = smaller(in - first, most);
+        int64_t rows = least(in - first, most);
         transpose(staging->matrix + first, in, out, rows, staging->chunk, out);
         TRY(append_values(writer, piece, staging->chunk, rows * out));
     }
@@ -297,7 +294,7 @@ static Status same_values(const SafetensorsEntry *a, const SafetensorsEntry *b, 
     float x[CHUNK], y[CHUNK];
     *same = a->count == b->count;
     for (int64_t first = 0; first < a->count && *same; first += CHUNK) {
-        int64_t n = smaller(a->count - first, CHUNK);
+        int64_t n = least(a->count - first, CHUNK);
         TRY(safetensors_read(a, first, n, x));
         TRY(safetensors_read(b, first, n, y));
         *same = memcmp(x, y, (size_t)n * sizeof *x) == 0;
@@ -347,8 +344,8 @@ static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, 
     const ParameterInfo *info = piece->info;
     int64_t count = info->parts == 1 ? info->count : piece->rows * piece_width(piece);
     for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
-        int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
-        int64_t held = entry->count > first ? smaller(entry->count - first, n) : 0;
+        int64_t n = least(count - first, CHECKPOINT_CHUNK);
+        int64_t held = entry->count > first ? least(entry->count - first, n) : 0;
         TRY(safetensors_read(entry, first, held, staging->chunk));
         TRY(check_loaded(entry, staging->chunk, held));
         /* The vocabulary's padding rows are zero. */
@@ -364,7 +361,7 @@ static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameter
     int64_t most = CHECKPOINT_CHUNK / out; // rows of the file per chunk
     assert(most > 0);
     for (int64_t first = 0; first < in; first += most) {
-        int64_t rows = smaller(in - first, most);
+        int64_t rows = least(in - first, most);
         TRY(safetensors_read(entry, first * out, rows * out, staging->chunk));
         TRY(check_loaded(entry, staging->chunk, rows * out));
         transpose(staging->chunk, out, rows, out, staging->matrix + first, in);

@@ -1,5 +1,6 @@
 #include "profile/collect.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 #include "base/version.h"
 #include "profile/clocks.h"
@@ -14,10 +15,6 @@
 #include <time.h>
 
 /* ---- occupancy ---- */
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 double kernel_occupancy(const MultiprocessorLimits *limits, const KernelShape *s) {
     enum { WARP = 32, REGISTER_UNIT = 256, FILES = 4, SHARED_UNIT = 128 };

@@ -1,5 +1,6 @@
 #include "run/generate.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
@@ -202,10 +203,6 @@ Status generator_read_source(Ctx *ctx, Generator *g, const int32_t *tokens, int6
 }
 
 /* ---- proposals ---- */
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* Keeps only the first `length` tokens in the caches, and no proposals. */
 static void cut(Generator *g, int64_t length) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/bfloat16.h"
+#include "base/checked.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,15 +13,6 @@
 __BEGIN_DECLS
 
 enum { AMX_SIDE = 16, AMX_DEPTH = 32 }; // rows of a tile, and words of a row; elements of bf16 in a row
-
-/* The number of pieces of size `of` that cover `count`. */
-static inline int64_t pieces(int64_t count, int64_t of) {
-    return (count + of - 1) / of;
-}
-
-static inline int64_t least(int64_t x, int64_t y) {
-    return x < y ? x : y;
-}
 
 /* Whether the kernel permits AMX in this process. */
 __attribute__((weak)) bool amx_ready(void);

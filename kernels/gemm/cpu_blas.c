@@ -1,6 +1,7 @@
 #include "kernels/gemm/cpu.h"
 
 #include "base/bfloat16.h"
+#include "base/checked.h"
 #include "base/memory.h"
 
 #include <cblas.h>
@@ -46,10 +47,6 @@ enum { ROWS = 512, COLUMNS = 1024, DEPTH = 512 }; // sizes of a block: 1, 2 and 
 typedef struct {
     float *a, *b, *c;
 } Blocks;
-
-static int64_t least(int64_t x, int64_t y) {
-    return x < y ? x : y;
-}
 
 /* Widens rows that are `stride` apart to dense rows. */
 static void widen(const Ctx *ctx, const bf16 *from, int64_t rows, int64_t width, int64_t stride, float *to) {
