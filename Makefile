@@ -196,7 +196,7 @@ ALWAYS:
 $(BUILD)/cc.options: WITH := $(CC) $(CFLAGS)
 $(BUILD)/nvcc.options: WITH := $(NVCC) $(NVCCFLAGS)
 $(BUILD)/link.options: WITH := $(LINK) $(OBJECTS) $(LDLIBS)
-$(BUILD)/%.options: ALWAYS
+$(addprefix $(BUILD)/,cc.options nvcc.options link.options commit.options): ALWAYS
 	@mkdir -p $(@D)
 	@echo '$(WITH)' | cmp -s - $@ || echo '$(WITH)' >$@
 
