@@ -84,8 +84,7 @@ static Status run(Ctx *ctx, Generator *g, int64_t count, Cache *cache) {
 static Status read_text(Ctx *ctx, Generator *g) {
     const int64_t end = g->length + g->rows - 1;
     for (int64_t first = g->cache.length, count; first < end; first += count) {
-        int64_t left = end - first, most = pass_most(g);
-        count = left < most ? left : most;
+        count = least(end - first, pass_most(g));
         TRY(ctx->device->upload(ctx->device, g->tokens.data, g->history + first,
                                 (size_t)count * sizeof *g->history));
         TRY(run(ctx, g, count, &g->cache));

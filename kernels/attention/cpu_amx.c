@@ -100,7 +100,7 @@ int64_t amx_forward_floats(const AttentionProblem *p) {
 void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t first, float *scratch) {
     const AttentionForward *a = p->a;
     const int64_t padded = p->padded, size = p->size, kv = h / p->group;
-    const int64_t count = p->queries - first < BLOCK ? p->queries - first : BLOCK;
+    const int64_t count = least(p->queries - first, BLOCK);
     float *sums = carve(&scratch, padded * BLOCK);                // (D, queries)
     float *turned = carve(&scratch, BLOCK * padded);              // (queries, D)
     bf16 *rows = carve_rows(&scratch, BLOCK * padded);            // (64, D): queries, keys, values
@@ -117,7 +117,7 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
     transpose_words(rows, BLOCK, padded / 2, queries);
     for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
          j < end; j += BLOCK) {
-        int64_t keys = end - j < BLOCK ? end - j : BLOCK;
+        int64_t keys = least(end - j, BLOCK);
         copy_rows(row_of(p->k, b * p->key_rows + j, kv, size), p->k.stride, keys, size, padded, rows);
         amx_product(BLOCK, BLOCK, padded, rows, padded, queries, BLOCK, scores, BLOCK, false);
         scale_scores(keys, (float)a->scale, scores);
@@ -239,7 +239,7 @@ void amx_forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
         sums[d] = 0;
     }
     for (int64_t j = attention_first_block(p, b, i); j < end; j += KEY_BLOCK) {
-        const int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK, at = b * p->key_rows + j;
+        const int64_t keys = least(end - j, KEY_BLOCK), at = b * p->key_rows + j;
         const HeadRows k = head_rows(p, p->k, at, kv, keys, packed);
         const HeadRows coming = {row_of(p->v, at, kv, p->size), p->v.stride};
         _mm_setcsr(flushing);
@@ -280,7 +280,7 @@ typedef struct {
 
 /* S, rounded up to whole blocks. */
 static int64_t padded_keys(const AttentionProblem *p) {
-    return (p->keys + BLOCK - 1) / BLOCK * BLOCK;
+    return pieces(p->keys, BLOCK) * BLOCK;
 }
 
 int64_t amx_backward_floats(const AttentionProblem *p) {
@@ -326,7 +326,7 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
                            int64_t first, Backward *s) {
     const AttentionForward *a = p->a;
     const int64_t padded = p->padded, size = p->size, row = b * p->queries + first;
-    const int64_t count = p->queries - first < BLOCK ? p->queries - first : BLOCK;
+    const int64_t count = least(p->queries - first, BLOCK);
     const float *lse = float_row(a->lse, b * p->heads + h) + first;
     for (int64_t i = 0; i < BLOCK; i++) {
         /* For a query that sees no key, and for padding, exp(score - inf) = 0 makes every weight 0. */
@@ -339,7 +339,7 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
     memset(s->dq, 0, (size_t)(padded * BLOCK) * sizeof *s->dq);
     for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
          j < end; j += BLOCK) {
-        int64_t keys = end - j < BLOCK ? end - j : BLOCK, at = j * padded;
+        int64_t keys = least(end - j, BLOCK), at = j * padded;
         amx_product(BLOCK, BLOCK, padded, s->keys + at, padded, s->queries_across, BLOCK, s->weights, BLOCK,
                     false);
         amx_product(BLOCK, BLOCK, padded, s->values + at, padded, s->dy_across, BLOCK, s->dscores, BLOCK,
@@ -369,7 +369,7 @@ void amx_backward_head(const AttentionProblem *p, const AttentionBackward *g, in
     memset(s.dk, 0, (size_t)(padded_keys(p) * padded) * sizeof *s.dk);
     memset(s.dv, 0, (size_t)(padded_keys(p) * padded) * sizeof *s.dv);
     for (int64_t j = 0; j < p->keys; j += BLOCK) {
-        int64_t keys = p->keys - j < BLOCK ? p->keys - j : BLOCK, at = j * padded;
+        int64_t keys = least(p->keys - j, BLOCK), at = j * padded;
         copy_rows(row_of(p->k, rows + j, kv, size), p->k.stride, keys, size, padded, s.keys + at);
         copy_rows(row_of(p->v, rows + j, kv, size), p->v.stride, keys, size, padded, s.values + at);
         pairs_of_rows(s.keys + at, padded, s.queries);

@@ -131,18 +131,14 @@ __device__ inline void multiply_slices(const Place<F> &mine, int group, typename
     Ring<F::STAGES> ring;
     int last = 0; // the stage that the previous step read
     if constexpr (!F::ALONE) return multiply_stages<F>(0, mine.count, group, shared, ring, last, c);
-    float sums[F::N][4] = {};
+    float sums[F::N][4] = {}; // of a slice
     for (int first = 0; first < mine.count; first += mine.each) {
-        multiply_stages<F>(first, min(first + mine.each, mine.count), group, shared, ring, last, c);
+        multiply_stages<F>(first, min(first + mine.each, mine.count), group, shared, ring, last, sums);
 #pragma unroll
         for (int n = 0; n < F::N; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) sums[n][i] += c[n][i], c[n][i] = 0.0f;
+            for (int i = 0; i < 4; i++) c[n][i] += sums[n][i], sums[n][i] = 0.0f;
     }
-#pragma unroll
-    for (int n = 0; n < F::N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) c[n][i] = sums[n][i];
 }
 
 /* Puts each warp's sums in `parts` of the block that adds the slices of its outputs, and waits until all
@@ -304,13 +300,12 @@ template <class F, bool GATED>
 Status launch(Ctx *ctx, const LinearForward *l, Tiles tiles) {
     const int64_t in = tensor_width(l->weight);
     CUtensorMap weight, x;
-    const int64_t blocks = divide_up(tiles.rows, F::TOKENS) * divide_up(tiles.out, F::GROUPS * OUTPUTS);
-    tiles.blocks = F::ALONE && 2 * blocks >= cuda_device(ctx)->multiprocessors ? 1 : tiles.slices;
+    const int64_t across = divide_up(tiles.rows, F::TOKENS), down = divide_up(tiles.out, F::GROUPS * OUTPUTS);
+    tiles.blocks = F::ALONE && 2 * across * down >= cuda_device(ctx)->multiprocessors ? 1 : tiles.slices;
     TRY(GATED ? gated_map(l->weight.data, tiles.out, in, F::GROUPS * OUTPUTS, &weight)
               : matrix_map_encode(l->weight.data, tiles.out, in, in, F::GROUPS * OUTPUTS, &weight));
     TRY(matrix_map_encode(l->x.data, tiles.rows, in, in, F::TOKENS, &x));
-    const dim3 grid(unsigned(divide_up(tiles.rows, F::TOKENS) * tiles.blocks),
-                    unsigned(divide_up(tiles.out, F::GROUPS * OUTPUTS)));
+    const dim3 grid(unsigned(across * tiles.blocks), unsigned(down));
     constexpr size_t shared = sizeof(typename F::Shared);
     switch (tiles.blocks) {
     case 1:
