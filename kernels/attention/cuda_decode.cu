@@ -2,13 +2,122 @@
  * reading k and v once. */
 #include "kernels/attention/cuda_decode.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/seen.cuh"
 #include "kernels/cuda/words.cuh"
 
 /* A block takes one query of one head, or QUERIES of one head. LANES threads share a key, 8 columns each; a
- * thread copies its columns of the next rounds of keys into a ring in shared memory. */
+ * thread copies its columns of the next rounds of keys into a ring in shared memory. Warps run through the
+ * keys in parallel, each with its own online softmax; then their results are merged. Many keys are split
+ * among blocks, and the last block to finish merges all results. */
 
 namespace attention {
 namespace {
+
+/* Where the blocks that share a query's keys store their partial results. */
+struct Splits {
+    int most;        // most parts of the keys
+    float *partials; // (blocks, most, rows of a block, D + 2): unnormalized y, maximum, sum
+    int *tickets;    // (blocks), zero before and after
+};
+
+constexpr int SPLITS = 16, SPLIT_KEYS = 128; // most parts of the keys; fewest keys per part
+
+/* A block's part of the keys that its queries see. The split depends only on the number of keys. */
+struct KeyRange : Visible {
+    int part, parts;
+
+    __device__ inline KeyRange(const Problem &p, const Fresh &fresh, const Splits &splits,
+                               const HeadTile &first, int last_query)
+        : Visible(p, fresh, first, last_query) {
+        const int shown = max(0, end - begin);
+        const int share = max(SPLIT_KEYS, (shown + splits.most - 1) / splits.most);
+        part = int(blockIdx.y);
+        parts = max(1, (shown + share - 1) / share);
+        begin += part * share;
+        end = min(begin + share, end);
+    }
+};
+
+/* Loads other blocks' results from L2, because L1 may hold a stale line. */
+struct FromShared {
+    __device__ float operator()(const float *at) const { return *at; }
+};
+struct FromL2 {
+    __device__ float operator()(const float *at) const { return __ldcg(at); }
+};
+
+/* Merges a column of `count` partial results, `step` floats apart; `ends` are their maxima, each followed by
+ * its sum. */
+template <class Load>
+__device__ inline Seen<1> merge_all(Load load, const float *ends, const float *ys, int count, int step) {
+    Seen<1> all = {-INFINITY, 0.0f, {}};
+#pragma unroll 8
+    for (int i = 0; i < count; i++) all.maximum = fmaxf(all.maximum, load(ends + i * step));
+    const float base = all.maximum == -INFINITY ? 0.0f : all.maximum;
+#pragma unroll 8
+    for (int i = 0; i < count; i++) {
+        const float weight = exp2f(load(ends + i * step) - base);
+        all.sum = fmaf(weight, load(ends + i * step + 1), all.sum);
+        all.y[0] = fmaf(weight, load(ys + i * step), all.y[0]);
+    }
+    return all;
+}
+
+template <class T>
+__device__ inline void write(const Problem &p, const HeadTile &mine, int column, const Seen<1> &all) {
+    T *const to = head_rows<T>(p, p.y, mine.b, mine.head) + mine.tile * p.y.row;
+    to[column] = from_float<T>(all.sum == 0.0f ? 0.0f : all.y[0] / all.sum);
+    if (p.lse && column == 0)
+        p.lse[(int64_t(mine.b) * p.heads + mine.head) * p.queries + mine.tile] =
+            all.sum == 0.0f ? -INFINITY : (all.maximum + log2f(all.sum)) * LN_2;
+}
+
+/* A warp's result for a row: y of WIDTH columns, then maximum and sum; whole words of 16 bytes. */
+template <int WIDTH>
+using SeenRow = float[WIDTH + 4];
+
+/* Merges the warps' results and writes y. If the keys are split, stores the block's partial results instead,
+ * and the last block merges and writes. All threads of the block call it after a barrier. */
+template <class T, int WARPS, int ROWS, int STEP>
+__device__ inline void merge_and_write(const Problem &p, const Splits &splits, const KeyRange &range,
+                                       const BlockRows &rows, const float (&results)[WARPS][ROWS][STEP]) {
+    constexpr int WIDTH = STEP - 4; // of a SeenRow
+    __shared__ bool last;
+    const int width = p.width, row_step = width + 2, part_step = rows.count() * row_step;
+    float *const all_parts = splits.partials + int64_t(blockIdx.x) * splits.most * part_step;
+    for (int i = int(threadIdx.x); i < rows.count() * width; i += int(blockDim.x)) {
+        const int row = i / width, column = i % width;
+        const HeadTile to = rows.at(row);
+        if (to.tile >= p.queries) continue;
+        const float *const first = results[0][row];
+        const Seen<1> all = merge_all(FromShared(), first + WIDTH, first + column, WARPS, ROWS * STEP);
+        if (range.parts == 1) {
+            write<T>(p, to, column, all);
+            continue;
+        }
+        float *const own = all_parts + range.part * part_step + row * row_step;
+        own[column] = all.y[0];
+        if (column == 0) own[width] = all.maximum, own[width + 1] = all.sum;
+    }
+    if (range.parts == 1) return;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(&splits.tickets[blockIdx.x], 1) == range.parts - 1;
+        if (last) splits.tickets[blockIdx.x] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!last) return;
+    for (int i = int(threadIdx.x); i < rows.count() * width; i += int(blockDim.x)) {
+        const int row = i / width, column = i % width;
+        const HeadTile to = rows.at(row);
+        const float *const first = all_parts + row * row_step;
+        if (to.tile < p.queries)
+            write<T>(p, to, column,
+                     merge_all(FromL2(), first + width, first + column, range.parts, part_step));
+    }
+}
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, COLUMNS = 8;
 constexpr int UNROLL = 2; // keys per thread and round
@@ -122,7 +231,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         stage = stage == AHEAD ? 0 : stage + 1;
 #pragma unroll
         for (int a = 0; a < QUERIES; a++) {
-            const int own_end = QUERIES == 1 ? end : min(end, range.seen_by(p, mine.tile + a));
+            const int own_end = QUERIES == 1 ? end : min(end, range.by(p, mine.tile + a));
             float s[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
@@ -199,29 +308,42 @@ Status launch_width(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits
 
 } // namespace
 
+/* The new rows, and p without them; `longest`: the most keys. */
+static Fresh fresh_of(const AttentionForward *a, Problem *p, int64_t *longest) {
+    *longest = p->keys;
+    if (tensor_empty(a->cache_k)) return {p->k, p->v, 0, nullptr, nullptr};
+    const Fresh fresh = {make_rows(a->k, p->width), make_rows(a->v, p->width), int(a->k.shape.d[1]),
+                         data_of<int>(a->past_on_device), data_of<int>(a->pasts)};
+    p->k.vector = p->k.vector && fresh.k.vector;
+    p->v.vector = p->v.vector && fresh.v.vector;
+    *longest = a->cache_k.shape.d[1];
+    return fresh;
+}
+
 Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *a) {
     Problem p = *problem;
-    Fresh fresh = {p.k, p.v, 0, nullptr, nullptr};
+    int64_t longest;
+    const Fresh fresh = fresh_of(a, &p, &longest);
+    if (fits_decode_tensor(ctx, p)) {
+        PRIMITIVE (ctx, "decode", ATTENTION) TRY(decode_tensor(ctx, p, fresh, {}, longest));
+        return OK;
+    }
     Splits splits;
-    int64_t longest = p.keys;
-    if (!tensor_empty(a->cache_k)) {
-        fresh = {make_rows(a->k, p.width), make_rows(a->v, p.width), int(a->k.shape.d[1]),
-                 data_of<int>(a->past_on_device), data_of<int>(a->pasts)};
-        p.k.vector = p.k.vector && fresh.k.vector;
-        p.v.vector = p.v.vector && fresh.v.vector;
-        longest = a->cache_k.shape.d[1];
-    }
-    int heads = 1, queries = 1;
-    const bool on_tensor_cores = fits_decode_tensor(ctx, p);
-    if (on_tensor_cores) tensor_decode_rows(ctx, p, &heads, &queries);
-    const int64_t blocks = divide_up(p.queries, queries) * (p.heads / heads) * p.batch;
-    TRY(take_splits(ctx, p, longest, blocks, int64_t(heads) * queries, &splits));
-    PRIMITIVE (ctx, "decode", ATTENTION) {
-        if (on_tensor_cores)
-            TRY(decode_tensor(ctx, p, fresh, splits, heads, queries));
-        else
-            DISPATCH_FLOAT(p.dtype, T, TRY(launch_width<T>(ctx, p, fresh, splits)));
-    }
+    TRY(take_splits(ctx, p, longest, p.queries * p.heads * p.batch, 1, &splits));
+    PRIMITIVE (ctx, "decode", ATTENTION)
+        DISPATCH_FLOAT(p.dtype, T, TRY(launch_width<T>(ctx, p, fresh, splits)));
+    return OK;
+}
+
+Status forward_token(Ctx *ctx, const AttentionForward *a, const TokenNorms &norms) {
+    Problem p;
+    int64_t longest;
+    TRY(make_problem(a, &p));
+    const Fresh fresh = fresh_of(a, &p, &longest);
+    const Turn turn = {true, norms.query, norms.key, data_of<float>(a->frequencies), norms.eps};
+    if (!fits_decode_tensor(ctx, p) || p.queries != 1)
+        return fail(ERROR_INTERNAL, "attention: no kernel takes this token");
+    PRIMITIVE (ctx, "attention", ATTENTION) TRY(decode_tensor(ctx, p, fresh, turn, longest));
     return OK;
 }
 

@@ -1,170 +1,454 @@
-/* Attention of a few queries in bf16 on tensor cores. */
+/* Attention of a few queries in bf16 on tensor cores, in the order of cuda_order.cuh. */
 #include "kernels/attention/cuda_decode.cuh"
+#include "kernels/attention/cuda_order.cuh"
+#include "kernels/attention/cuda_rotary.cuh"
 #include "kernels/attention/cuda_tile.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/norm/cuda_row.cuh"
 
 /* The rows of a product are up to 16 queries: those of the heads that share keys and values, and neighbouring
- * queries of them. Where there are many queries, a block has two products. A warp takes every fourth tile of
- * 16 keys, of which it has a ring in shared memory. Which warp takes a key, and in which order, depends only
- * on the key, so that a row's bits do not depend on the rows beside it. */
+ * queries of them. Where there are many queries, a block has two products. A block takes a tile of keys after
+ * another, of which three are in shared memory; its warps divide the tile's keys among them for the scores,
+ * and the columns of the values for the output. A few queries of many keys have a cluster of blocks, which
+ * take a tile each; the first block merges all. */
 
 namespace attention {
 namespace {
 
-constexpr int ROWS = 16, KEYS = 16;
+constexpr int ROWS = 16, KEYS = ORDER_KEYS; // of a product; of a tile
+constexpr int STAGES = 3, CLUSTER = 8;      // tiles in shared memory; most blocks of a cluster
 
-/* A warp's ring of tiles. */
+/* The place of 8 columns of a tile's row: those of a column are in different banks. */
 template <int WIDTH>
-struct Ring {
-    static constexpr int STAGES = 3;
-    bf16 keys[STAGES][KEYS * PITCH<WIDTH>], values[STAGES][KEYS * PITCH<WIDTH>];
+__device__ inline int place(int row, int pack) {
+    return row * WIDTH + (pack ^ row % 8) * 8;
+}
+
+template <int WIDTH, int M>
+struct Room {
+    static constexpr int FOURS = M * (WIDTH / 32 + 1); // of a thread's result: its columns, bases and sums
+
+    bf16 keys[STAGES][KEYS * WIDTH], values[STAGES][KEYS * WIDTH];
+    bf16 queries[ROWS * M * PITCH<WIDTH>], probabilities[ROWS * M * PITCH<KEYS>];
+    bf16 fresh[2][PITCH<WIDTH>]; // a turned token's own key and value
+    float2 angles[WIDTH / 2];    // cosines and sines of its position
+    float maxima[WARPS][ROWS * M], sums[WARPS][ROWS * M][4];
+    uint64_t received;
+    alignas(16) float results[CLUSTER - 1][FOURS][THREADS][4]; // those of the other blocks, if there are some
 };
 template <int WIDTH, int M>
-union Room {
-    Ring<WIDTH> rings[WARPS];
-    SeenRow<WIDTH> results[WARPS][ROWS * M]; // afterwards
-};
+constexpr size_t shared_bytes(int blocks) {
+    typedef Room<WIDTH, M> R;
+    return sizeof(R) - (CLUSTER - blocks) * sizeof(((R *)nullptr)->results[0]);
+}
 
-/* A warp starts the copies of 16 rows from key `first` on; those from `end` on become zero. */
+/* Starts the copies of a tile's rows from key `first` on; those from `end` on become zero. The row `past` of
+ * a turned token is not there yet. */
 template <int WIDTH>
-__device__ inline void load_rows(bf16 *tile, const Problem &p, const Rows &cached, const Rows &fresh,
-                                 const HeadTile &mine, int first, int past, int end) {
+__device__ inline void start_tile(bf16 *tile, const Problem &p, const Rows &cached, const Rows &fresh,
+                                  const HeadTile &mine, int first, int past, int end, bool turned) {
     constexpr int VECTORS = WIDTH / 8;
-    const int lane = int(threadIdx.x) % 32, head = mine.head / p.group;
-    const bf16 *const old_rows = head_rows<bf16>(p, cached, mine.b, head);
-    const bf16 *const new_rows = head_rows<bf16>(p, fresh, mine.b, head);
+    const int head = mine.head / p.group, column = int(threadIdx.x) % VECTORS * 8;
+    const bf16 *const old_rows = head_rows<bf16>(p, cached, mine.b, head) + column;
+    const bf16 *const new_rows = head_rows<bf16>(p, fresh, mine.b, head) + column;
+    const int old_stride = int(cached.row), new_stride = int(fresh.row);
 #pragma unroll
-    for (int i = 0; i < KEYS * VECTORS / 32; i++) {
-        const int vector = i * 32 + lane, row = vector / VECTORS, column = vector % VECTORS * 8;
-        const int64_t key = first + row;
-        const bf16 *const from =
-            key < past ? old_rows + key * cached.row : new_rows + (key - past) * fresh.row;
+    for (int i = 0; i < KEYS * VECTORS / THREADS; i++) {
+        const int row = i * (THREADS / VECTORS) + int(threadIdx.x) / VECTORS, key = first + row;
         const bool inside = key < end && column < p.width;
-        copy_async_16(tile + row * PITCH<WIDTH> + column, inside ? from + column : old_rows, inside);
-    }
-}
-
-/* The left operand of the scores, directly from memory. */
-template <int WIDTH, int M>
-__device__ inline Left<M, WIDTH, true> load_queries(const Problem &p, const BlockRows &rows) {
-    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-    Left<M, WIDTH, true> left;
-#pragma unroll
-    for (int eight = 0; eight < 2 * M; eight++) {
-        const int row = g + 8 * eight;
-        const HeadTile at = rows.at(row);
-        const bool inside = row < rows.count() && at.tile < p.queries;
+        if (turned && key == past) continue;
         const bf16 *const from =
-            head_rows<bf16>(p, p.q, at.b, inside ? at.head : 0) + (inside ? at.tile : 0) * p.q.row;
-#pragma unroll
-        for (int k = 0; k < WIDTH / 16; k++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int column = 16 * k + 8 * i + 2 * t;
-                left.fragments[eight / 2][k][eight % 2 + 2 * i] =
-                    inside && column < p.width ? *reinterpret_cast<const uint32_t *>(from + column) : 0;
-            }
+            key < past ? old_rows + int64_t(key) * old_stride : new_rows + int64_t(key - past) * new_stride;
+        copy_async_16(tile + place<WIDTH>(row, column / 8), inside ? from : old_rows - column, inside);
     }
-    return left;
 }
 
-/* Floor: 2 * keys * kv_heads * D * sizeof(bf16) bytes. */
-/* Anatomy. Parallel: over up to 32 queries of heads that share keys; up to 16 parts of the keys; warps over
- * tiles of 16 keys. Launch: queries x kv_heads x batch by parts, or fewer, blocks of 128. Holds: 127 to 255
- * registers, 54 or 102 KiB shared. Occupancy: 16 or 8 warps, by shared memory. Reads: 16 bytes per copy,
- * coalesced within a head's row, 2 tiles per warp in flight. Syncs: of warps; a barrier of the block, two
- * more and a ticket where keys are split. Fusion: rotary positions of q and k, the projections around it. */
+/* ---- queries ---- */
+
+/* A row's columns that this lane has, of a token that is turned: normalized, and rotated by its position. */
+__device__ inline void turn_row(const Turn &turn, const bf16 *norm, const float2 *angles, int width,
+                                Words &words) {
+    constexpr int N = VECTOR<bf16>;
+    const int lane = int(threadIdx.x) % 32, column = lane * N, half = width / 2;
+    const bool inside = column < width;
+    float x[N];
+    if (norm) {
+        float weight[N] = {};
+        unpack<bf16>(words, x);
+        if (inside) load_floats(norm + column, weight);
+        const float squares = warp_sum(norm_row::add_pack<true>(0.0f, x));
+        norm_row::normalize<false>(x, 0.0f, norm_row::rstd_of(squares, 1.0f / float(width), turn.eps), weight,
+                                   weight);
+        words = packed<bf16>(x);
+    }
+    if (!turn.frequencies) return;
+    const bool is_low = column < half;
+    const int other = inside ? (column + (is_low ? half : -half)) / N : lane;
+    Words others;
+#pragma unroll
+    for (int i = 0; i < 4; i++) others.w[i] = __shfl_sync(~0u, words.w[i], other);
+    float y[N];
+    unpack<bf16>(words, x);
+    unpack<bf16>(others, y);
+    if (!inside) return;
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+        float low = is_low ? x[e] : y[e], high = is_low ? y[e] : x[e];
+        rotate_pair(low, high, angles[column - (is_low ? 0 : half) + e]);
+        x[e] = is_low ? low : high;
+    }
+    words = packed<bf16>(x);
+}
+
+/* Puts the rows of queries in shared memory, and a turned token's key and value. A warp takes every fourth
+ * row. */
 template <int WIDTH, int M>
-__global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
-    decode_tensor_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
-                         const __grid_constant__ Splits splits, int heads, int queries) {
-    extern __shared__ uint4 shared_memory[];
-    typedef Room<WIDTH, M> Shared;
-    Shared &room = *reinterpret_cast<Shared *>(shared_memory);
-    BlockRows rows = {block_tile((p.queries + queries - 1) / queries, p.heads / heads), heads, queries};
-    HeadTile &mine = rows.first;
-    mine.head *= heads;
-    mine.tile *= queries;
-    wait_for_previous();
-    let_next_start();
-    const KeyRange range(p, fresh, splits, mine, mine.tile + queries - 1);
-    if (range.part >= range.parts) return;
+__device__ inline void load_rows(const Problem &p, const Fresh &fresh, const Turn &turn,
+                                 const BlockRows &rows, Room<WIDTH, M> &room) {
+    constexpr int EACH = (ROWS * M + 2 + WARPS - 1) / WARPS;
+    const int warp = int(threadIdx.x) / 32, column = int(threadIdx.x) % 32 * 8;
+    const int head = rows.first.head / p.group, count = rows.count(), all = count + (turn.on ? 2 : 0);
+    Words words[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int row = warp + i * WARPS;
+        words[i] = {};
+        if (row >= all || column >= p.width) continue;
+        const HeadTile at = rows.at(row);
+        const bf16 *from = head_rows<bf16>(p, row == count ? fresh.k : fresh.v, rows.first.b, head);
+        if (row < count) from = head_rows<bf16>(p, p.q, at.b, at.head) + at.tile * p.q.row;
+        if (row >= count || at.tile < p.queries) words[i] = load_words(from + column);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int row = warp + i * WARPS;
+        if (row >= max(all, ROWS * M)) break;
+        if (turn.on && row <= count)
+            turn_row(turn, row < count ? turn.query_norm : turn.key_norm, room.angles, p.width, words[i]);
+        if (column >= WIDTH) continue;
+        const bool own = row >= count && row < all; // the token's key or value
+        if (row < ROWS * M) store_words(room.queries + row * PITCH<WIDTH> + column, own ? Words{} : words[i]);
+        if (own) store_words(room.fresh[row - count] + column, words[i]);
+    }
+}
 
-    const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-    Ring<WIDTH> &ring = room.rings[warp];
-    constexpr int STEP = WARPS * KEYS, AHEAD = Ring<WIDTH>::STAGES - 1;
-    const auto start = [&](int first, int stage) {
-        load_rows<WIDTH>(ring.keys[stage], p, p.k, fresh.k, mine, first, range.past, range.end);
-        load_rows<WIDTH>(ring.values[stage], p, p.v, fresh.v, mine, first, range.past, range.end);
-        copy_async_commit();
-    };
-    const int own = range.begin + warp * KEYS; // the warp's first key
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) start(own + i * STEP, i);
+/* ---- a tile ---- */
 
-    const Left<M, WIDTH, true> q = load_queries<WIDTH, M>(p, rows);
-    const float scale = p.scale * LOG2_E;
-    int seen[M][2]; // by each of this lane's rows
-    float o[M][WIDTH / 8][4];
-    Softmax<M> state;
-    clear(o);
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            seen[m][half] = min(range.end, range.seen_by(p, rows.at(g + 16 * m + 8 * half).tile));
-            state.maximum[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
-        }
-    int stage = 0;
-#pragma unroll 1
-    for (int first = own; first < range.end; first += STEP) {
-        start(first + AHEAD * STEP, stage == 0 ? AHEAD : stage - 1);
-        copy_async_wait_group<AHEAD>();
-        __syncwarp();
-        float s[M][KEYS / 8][4];
-        uint32_t probabilities[M][KEYS / 16][4];
-        multiply_transposed(s, q, ring.keys[stage], FromZero());
+/* The results of a thread: its columns of the values' sums, and for each of its rows the base and its part of
+ * the sum. */
+template <int WIDTH, int M>
+struct Result {
+    float o[M][WIDTH / 32][4], base[M][2], sum[M][2];
+
+    __device__ void merge(const Result &next) {
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
+            for (int half = 0; half < 2; half++) {
+                const Merge both(base[m][half], next.base[m][half]);
+                sum[m][half] = both(sum[m][half], next.sum[m][half]);
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    if (first + 8 * n + 2 * t + i % 2 >= seen[m][i / 2]) s[m][n][i] = -INFINITY;
-        softmax_step<WIDTH>(state, s, o, scale);
-        pack_left<M, KEYS / 8>(probabilities, s);
-        multiply_rows<M, KEYS / 16, WIDTH>(o, probabilities, ring.values[stage]);
-        __syncwarp(); // until no lane reads the stage that the next copies overwrite
-        stage = stage == AHEAD ? 0 : stage + 1;
+                for (int n = 0; n < WIDTH / 32; n++)
+#pragma unroll
+                    for (int i = 2 * half; i < 2 * half + 2; i++)
+                        o[m][n][i] = both(o[m][n][i], next.o[m][n][i]);
+            }
     }
-    if (range.part == 0 && mine.head % p.group == 0) append<bf16>(p, fresh, mine, queries, range.past);
+};
 
-    copy_async_wait();
-    __syncthreads(); // the results take the rings' place
+/* s = q k^T of a warp's 16 keys. All operands are loaded before the first product. */
+template <int WIDTH, int M>
+__device__ inline void multiply_scores(float (&s)[M][2][4], const bf16 *queries, const bf16 *keys) {
+    const int lane = int(threadIdx.x) % 32, row = lane % 8 + lane / 16 * 8;
+    uint32_t left[WIDTH / 16][M][4], right[WIDTH / 16][4];
+#pragma unroll
+    for (int k = 0; k < WIDTH / 16; k++) {
+        load_matrices(right[k], keys + place<WIDTH>(row, 2 * k + lane / 8 % 2));
+#pragma unroll
+        for (int m = 0; m < M; m++) load_left<WIDTH>(left[k][m], queries + 16 * m * PITCH<WIDTH> + 16 * k);
+    }
+    clear(s);
+#pragma unroll
+    for (int k = 0; k < WIDTH / 16; k++)
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            multiply(s[m][0], left[k][m], right[k][0], right[k][1], s[m][0]);
+            multiply(s[m][1], left[k][m], right[k][2], right[k][3], s[m][1]);
+        }
+}
+
+/* The result of the tile of keys from `first` on, of which this thread's rows see those before `seen`. */
+template <int WIDTH, int M>
+__device__ inline void attend(Room<WIDTH, M> &room, int stage, int first, const int (&seen)[M][2],
+                              float scale, Result<WIDTH, M> &result) {
+    constexpr int OWN = KEYS / WARPS; // keys of a warp
+    const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+    float s[M][OWN / 8][4];
+    multiply_scores<WIDTH, M>(s, room.queries, room.keys[stage] + warp * OWN * WIDTH);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            SeenRow<WIDTH> &result = room.results[warp][g + 16 * m + 8 * half];
-            float sum = state.sum[m][half];
-            sum += __shfl_xor_sync(~0u, sum, 1);
-            sum += __shfl_xor_sync(~0u, sum, 2);
+            float maximum = -INFINITY;
 #pragma unroll
-            for (int n = 0; n < WIDTH / 8; n++)
-                *reinterpret_cast<float2 *>(&result[8 * n + 2 * t]) =
-                    make_float2(o[m][n][2 * half], o[m][n][2 * half + 1]);
-            if (t == 0) result[WIDTH] = state.maximum[m][half] * scale, result[WIDTH + 1] = sum;
+            for (int n = 0; n < OWN / 8; n++)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    if (first + warp * OWN + 8 * n + 2 * t + i % 2 >= seen[m][half]) s[m][n][i] = -INFINITY;
+                    maximum = fmaxf(maximum, s[m][n][i]);
+                }
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+            if (t == 0) room.maxima[warp][16 * m + 8 * half + g] = maximum;
         }
     __syncthreads();
-    merge_and_write<bf16>(p, splits, range, rows, room.results);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = 16 * m + 8 * half + g;
+            float maximum = room.maxima[0][row];
+#pragma unroll
+            for (int w = 1; w < WARPS; w++) maximum = fmaxf(maximum, room.maxima[w][row]);
+            const float base = result.base[m][half] = base_of(maximum, scale);
+#pragma unroll
+            for (int n = 0; n < OWN / 8; n++) {
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++)
+                    s[m][n][i] = probability(s[m][n][i], scale, base);
+                *reinterpret_cast<uint32_t *>(room.probabilities + row * PITCH<KEYS> + warp * OWN + 8 * n +
+                                              2 * t) = pack(s[m][n][2 * half], s[m][n][2 * half + 1]);
+            }
+            room.sums[warp][row][t] = quarter_sum(s[m], 0, OWN / 8, half);
+        }
+    __syncthreads();
+    clear(result.o);
+    uint32_t left[KEYS / 16][M][4], right[KEYS / 16][WIDTH / 64][4];
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            load_left<KEYS>(left[k][m], room.probabilities + 16 * m * PITCH<KEYS> + 16 * k);
+#pragma unroll
+        for (int n = 0; n < WIDTH / 64; n++)
+            load_matrices_transposed(
+                right[k][n], room.values[stage] +
+                                 place<WIDTH>(16 * k + lane % 16, warp * (WIDTH / 32) + 2 * n + lane / 16));
+    }
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++)
+#pragma unroll
+        for (int n = 0; n < WIDTH / 32; n++)
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                multiply(result.o[m][n], left[k][m], right[k][n / 2][n % 2 * 2],
+                         right[k][n / 2][n % 2 * 2 + 1], result.o[m][n]);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = room.sums[0][16 * m + 8 * half + g][t];
+#pragma unroll
+            for (int w = 1; w < WARPS; w++) sum += room.sums[w][16 * m + 8 * half + g][t];
+            result.sum[m][half] = sum;
+        }
+}
+
+/* ---- between the blocks of a cluster ---- */
+
+/* Sends the result to the first block, where the same thread reads it. */
+template <int WIDTH, int M>
+__device__ inline void send(Room<WIDTH, M> &room, int rank, const Result<WIDTH, M> &result) {
+    float(*const to)[THREADS][4] = room.results[rank - 1];
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        constexpr int N = WIDTH / 32;
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            store_counted(to[m * (N + 1) + n][threadIdx.x], &room.received, 0, result.o[m][n]);
+        const float rest[4] = {result.base[m][0], result.base[m][1], result.sum[m][0], result.sum[m][1]};
+        store_counted(to[m * (N + 1) + N][threadIdx.x], &room.received, 0, rest);
+    }
+}
+template <int WIDTH, int M>
+__device__ inline void receive(const Room<WIDTH, M> &room, int rank, Result<WIDTH, M> &result) {
+    const float(*const from)[THREADS][4] = room.results[rank - 1];
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        constexpr int N = WIDTH / 32;
+        float rest[4];
+#pragma unroll
+        for (int n = 0; n < N; n++) load_floats<4>(from[m * (N + 1) + n][threadIdx.x], result.o[m][n]);
+        load_floats<4>(from[m * (N + 1) + N][threadIdx.x], rest);
+        result.base[m][0] = rest[0], result.base[m][1] = rest[1];
+        result.sum[m][0] = rest[2], result.sum[m][1] = rest[3];
+    }
+}
+
+/* The first block merges the results of a round's tiles, of which there are `count`. */
+template <int WIDTH, int M>
+__device__ inline void exchange(Room<WIDTH, M> &room, int rank, int round, int count, Result<WIDTH, M> &own,
+                                Result<WIDTH, M> &all) {
+    if (round > 0) cluster_wait(); // the first block has read what the others sent before
+    if (rank > 0 && rank < count) send(room, rank, own);
+    if (rank > 0) return;
+    if (threadIdx.x == 0) arrive_expecting(&room.received, (count - 1) * int(sizeof room.results[0]));
+    wait(&room.received, uint32_t(round % 2));
+    for (int other = 1; other < count; other++) {
+        receive(room, other, own);
+        all.merge(own);
+    }
+}
+
+/* Writes y and lse of this thread's rows and columns. A row that saw no key becomes 0. */
+template <int WIDTH, int M>
+__device__ inline void finish(const Problem &p, const BlockRows &rows, const Result<WIDTH, M> &result) {
+    const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = result.sum[m][half];
+            sum += __shfl_xor_sync(~0u, sum, 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+            const float inverse = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
+            const int row = 16 * m + 8 * half + g;
+            const HeadTile at = rows.at(row);
+            if (row >= rows.count() || at.tile >= p.queries) continue;
+            bf16 *const to = head_rows<bf16>(p, p.y, at.b, at.head) + at.tile * p.y.row;
+#pragma unroll
+            for (int n = 0; n < WIDTH / 32; n++) {
+                const int column = warp * (WIDTH / WARPS) + 8 * n + 2 * t;
+                const float left = result.o[m][n][2 * half] * inverse;
+                const float right = result.o[m][n][2 * half + 1] * inverse;
+                if (column >= p.width) break;
+                if (p.y.vector)
+                    *reinterpret_cast<uint32_t *>(to + column) = pack(left, right);
+                else
+                    to[column] = from_float<bf16>(left), to[column + 1] = from_float<bf16>(right);
+            }
+            if (p.lse && warp == 0 && t == 0)
+                p.lse[(int64_t(at.b) * p.heads + at.head) * p.queries + at.tile] =
+                    sum == 0.0f ? -INFINITY : (result.base[m][half] + log2f(sum)) * LN_2;
+        }
+}
+
+/* Floor: 2 * keys * kv_heads * D * sizeof(bf16) bytes. */
+/* Anatomy. Parallel: over up to 32 queries of a key head; a cluster's blocks over tiles of keys; warps over
+ * keys, then columns. Launch: queries x kv_heads x batch, or fewer, times 1 to 8 blocks of a cluster, of 128.
+ * Holds: 108 to 189 registers, 55 to 178 KiB shared. Occupancy: 16 or 8 warps, by shared memory. Reads: 16
+ * bytes per copy, coalesced within a head's row, 2 tiles in flight; a token's before the wait. Syncs: 3
+ * barriers of the block per tile; stores between blocks that count at the receiver. Fusion: the projections
+ * around it. */
+template <int WIDTH, int M>
+__global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
+    decode_tensor_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
+                         const __grid_constant__ Turn turn, int heads, int queries, int blocks) {
+    extern __shared__ __align__(16) uint8_t shared_memory[];
+    typedef Room<WIDTH, M> Shared;
+    Shared &room = *reinterpret_cast<Shared *>(shared_memory);
+    const int rank = int(blockIdx.x) & (blocks - 1), tile_of_queries = int(blockIdx.x) / blocks;
+    const BlockRows rows = {
+        {tile_of_queries * queries, int(blockIdx.y) * heads, int(blockIdx.z)}, heads, queries};
+    const HeadTile &mine = rows.first;
+    if constexpr (HOPPER)
+        if (blocks > 1) {
+            if (threadIdx.x == 0) {
+                barrier_init(&room.received, 1);
+                fence_barrier_init();
+            }
+            cluster_arrive_relaxed();
+        }
+    if (turn.on)
+        let_next_start();
+    else
+        wait_for_previous();
+    const Visible range(p, fresh, mine, mine.tile + queries - 1);
+    const int tiles = (max(0, range.end - range.begin) + KEYS - 1) / KEYS; // of keys
+    const auto start = [&](int tile, int stage) {
+        const int first = range.begin + tile * KEYS;
+        if (tile < tiles) {
+            start_tile<WIDTH>(room.keys[stage], p, p.k, fresh.k, mine, first, range.past, range.end, turn.on);
+            start_tile<WIDTH>(room.values[stage], p, p.v, fresh.v, mine, first, range.past, range.end,
+                              turn.on);
+        }
+        copy_async_commit();
+    };
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) start(rank + s * blocks, s);
+    if (turn.on && turn.frequencies && threadIdx.x < p.width / 2) {
+        float2 &angle = room.angles[threadIdx.x];
+        sincosf(float(range.past) * turn.frequencies[threadIdx.x], &angle.y, &angle.x);
+    }
+    if (turn.on) __syncthreads();
+    if (turn.on)
+        wait_for_previous();
+    else
+        let_next_start();
+    load_rows<WIDTH, M>(p, fresh, turn, rows, room);
+    if constexpr (HOPPER)
+        if (blocks > 1) cluster_join(); // all blocks of the cluster have started
+    if (turn.on) {
+        __syncthreads();
+        if (rank == 0 && mine.head % p.group == 0)
+            for (int i = int(threadIdx.x); i < 2 * p.width; i += THREADS) {
+                const int value = i / p.width, column = i % p.width;
+                const Rows &to = value ? p.v : p.k;
+                head_rows<bf16>(p, to, mine.b, mine.head / p.group)[range.past * to.row + column] =
+                    room.fresh[value][column];
+            }
+    } else if (rank == 0 && mine.head % p.group == 0) {
+        append<bf16>(p, fresh, mine, queries, range.past);
+    }
+
+    const int lane = int(threadIdx.x) % 32, g = lane / 4;
+    int seen[M][2]; // by each of this lane's rows
+    Result<WIDTH, M> all;
+    clear(all.o);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            seen[m][half] = min(range.end, range.by(p, rows.at(g + 16 * m + 8 * half).tile));
+            all.base[m][half] = -INFINITY, all.sum[m][half] = 0.0f;
+        }
+    int stage = 0;
+#pragma unroll 1
+    for (int round = 0; round * blocks < tiles; round++) {
+        const int tile = round * blocks + rank, first = range.begin + tile * KEYS;
+        Result<WIDTH, M> own;
+        copy_async_wait_group<STAGES - 2>();
+        if (turn.on && tile < tiles && range.past >= first && range.past < first + KEYS)
+            for (int i = int(threadIdx.x); i < 2 * WIDTH; i += THREADS) {
+                const int value = i / WIDTH, column = i % WIDTH;
+                bf16 *const to = (value ? room.values : room.keys)[stage];
+                to[place<WIDTH>(range.past - first, column / 8) + column % 8] = room.fresh[value][column];
+            }
+        __syncthreads(); // the tile is here, and no warp reads the last one any more
+        start(tile + (STAGES - 1) * blocks, stage == 0 ? STAGES - 1 : stage - 1);
+        if (tile < tiles) attend<WIDTH, M>(room, stage, first, seen, p.scale * LOG2_E, own);
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        if (rank == 0) all.merge(own);
+        if constexpr (HOPPER)
+            if (blocks > 1) exchange(room, rank, round, min(blocks, tiles - round * blocks), own, all);
+    }
+    if (rank == 0) finish(p, rows, all);
 }
 
 template <int WIDTH, int M>
-Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits, int heads, int queries) {
-    constexpr size_t shared = sizeof(Room<WIDTH, M>);
-    static_assert(shared <= tensor_shared_bytes(WIDTH), "as fits_tensor_cores assumes");
-    const int64_t tiles = divide_up(p.queries, queries) * (p.heads / heads) * p.batch;
-    return LAUNCH_EARLY(ctx, (decode_tensor_kernel<WIDTH, M>), dim3(unsigned(tiles), unsigned(splits.most)),
-                        THREADS, shared, p, fresh, splits, heads, queries);
+Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Turn &turn, int heads, int queries,
+              int blocks) {
+    static_assert(shared_bytes<WIDTH, M>(1) <= tensor_shared_bytes(WIDTH), "as fits_tensor_cores assumes");
+    const dim3 grid(unsigned(divide_up(p.queries, queries) * blocks), unsigned(p.heads / heads),
+                    unsigned(p.batch));
+    const auto kernel = decode_tensor_kernel<WIDTH, M>;
+    const size_t shared = shared_bytes<WIDTH, M>(blocks);
+    switch (blocks) {
+    case 1: return LAUNCH_EARLY(ctx, kernel, grid, THREADS, shared, p, fresh, turn, heads, queries, 1);
+    case 2: return LAUNCH_CLUSTERS(ctx, 2, kernel, grid, THREADS, shared, p, fresh, turn, heads, queries, 2);
+    case 4: return LAUNCH_CLUSTERS(ctx, 4, kernel, grid, THREADS, shared, p, fresh, turn, heads, queries, 4);
+    }
+    return LAUNCH_CLUSTERS(ctx, 8, kernel, grid, THREADS, shared, p, fresh, turn, heads, queries, 8);
 }
 
 } // namespace
@@ -173,22 +457,25 @@ bool fits_decode_tensor(const Ctx *ctx, const Problem &p) {
     return fits_tensor_cores(ctx, p) && p.q.vector && p.k.vector && p.v.vector;
 }
 
-/* Queries of different documents see keys from different ones on, so these are not taken together. */
-void tensor_decode_rows(const Ctx *ctx, const Problem &p, int *heads, int *queries) {
-    *heads = p.group < ROWS ? p.group : ROWS;
-    while (p.group % *heads != 0) (*heads)--;
-    *queries = p.queries == 1 || p.starts ? 1 : ROWS / *heads;
-    const int64_t blocks = divide_up(p.queries, 2 * *queries) * (p.heads / *heads) * p.batch;
-    if (*queries > 1 && blocks >= 2 * cuda_device(ctx)->multiprocessors) *queries *= 2;
-}
-
-Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits, int heads,
-                     int queries) {
-    if (heads * queries > ROWS)
-        return p.width <= 64 ? launch<64, 2>(ctx, p, fresh, splits, heads, queries)
-                             : launch<128, 2>(ctx, p, fresh, splits, heads, queries);
-    return p.width <= 64 ? launch<64, 1>(ctx, p, fresh, splits, heads, queries)
-                         : launch<128, 1>(ctx, p, fresh, splits, heads, queries);
+/* Queries of different documents see keys from different ones on, so these are not taken together. Blocks
+ * share the keys of a query as long as there are multiprocessors for them. */
+Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Turn &turn, int64_t longest) {
+    const CudaDevice *device = cuda_device(ctx);
+    int heads = p.group < ROWS ? p.group : ROWS, blocks = 1;
+    while (p.group % heads != 0) heads--;
+    int queries = p.queries == 1 || p.starts ? 1 : ROWS / heads;
+    const int64_t across = p.heads / heads * p.batch, tiles = divide_up(longest, KEYS);
+    const bool many =
+        queries > 1 && divide_up(p.queries, 2 * queries) * across >= 2 * device->multiprocessors;
+    if (many) queries *= 2;
+    while (device->hopper && blocks < CLUSTER && blocks < tiles &&
+           2 * blocks * divide_up(p.queries, queries) * across <= device->multiprocessors)
+        blocks *= 2;
+    if (many)
+        return p.width <= 64 ? launch<64, 2>(ctx, p, fresh, turn, heads, queries, 1)
+                             : launch<128, 2>(ctx, p, fresh, turn, heads, queries, 1);
+    return p.width <= 64 ? launch<64, 1>(ctx, p, fresh, turn, heads, queries, blocks)
+                         : launch<128, 1>(ctx, p, fresh, turn, heads, queries, blocks);
 }
 
 } // namespace attention

@@ -23,10 +23,6 @@ bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
            cuda_device(ctx)->shared_bytes >= tensor_shared_bytes(p.width);
 }
 
-namespace {
-
-constexpr int THREADS = 256;
-
 Status make_problem(const AttentionForward *a, Problem *p) {
     const Tensor &k = tensor_empty(a->cache_k) ? a->k : a->cache_k;
     const Tensor &v = tensor_empty(a->cache_v) ? a->v : a->cache_v;
@@ -62,6 +58,10 @@ Status make_problem(const AttentionForward *a, Problem *p) {
     p->dropout = dropout_mask(a->dropout);
     return OK;
 }
+
+namespace {
+
+constexpr int THREADS = 256;
 
 /* Copies rows of k and v to rows [past, past + T) of the caches; blockIdx.y is 0 for k, 1 for v. */
 /* Anatomy. Parallel: over packs of the new rows; blockIdx.y is k or v. Launch: grid stride, at most 32 x 2
@@ -163,12 +163,14 @@ Status statistics(Ctx *ctx, const Problem &p) {
                    }));
 }
 
-/* Of the kernels, only decode reads pasts. With FUSE_INVARIANT it runs all sizes: a query's keys are then
- * added in one order. */
+/* Of the kernels, only decode reads pasts. With FUSE_INVARIANT a query's keys are added in one order, which
+ * the Hopper kernel has, too, but for rows of several documents. */
 bool suits_decode(const Ctx *ctx, const Problem &p, bool pasts) {
+    constexpr int MANY = 64; // queries for which the Hopper kernel is faster
     const bool invariant = ctx->fuses & FUSE_INVARIANT;
-    return (p.queries <= DECODE_QUERIES || pasts || invariant) && p.width <= DECODE_WIDTH &&
-           !p.dropout.on() && (!p.starts || invariant);
+    if (p.width > DECODE_WIDTH || p.dropout.on()) return false;
+    if (!invariant) return (p.queries <= DECODE_QUERIES || pasts) && !p.starts;
+    return pasts || p.starts || p.queries < MANY || !fits_hopper_forward(ctx, p);
 }
 
 /* Selects a kernel. The Hopper kernels have no dropout. */

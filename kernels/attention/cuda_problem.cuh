@@ -111,7 +111,7 @@ constexpr int TENSOR_WIDTH = 128, DECODE_WIDTH = ATTENTION_WIDTH, DECODE_QUERIES
 
 /* Shared memory that is enough for each of the tensor-core kernels. */
 constexpr size_t tensor_shared_bytes(int width) {
-    return (width <= 64 ? 74 : 104) * 1024;
+    return (width <= 64 ? 74 : 120) * 1024;
 }
 /* Whether tiles of 128 rows make enough blocks to fill the device, for `rows` rows in each of `heads`
  * heads. */
@@ -134,6 +134,17 @@ CHECKED Status forward_exact(Ctx *ctx, const Problem *p);
 CHECKED Status backward_exact(Ctx *ctx, const Problem *p);
 /* Also appends to the cache. */
 CHECKED Status forward_decode(Ctx *ctx, const Problem *p, const AttentionForward *a);
+
+/* The norms of a token's heads, (D) or NULL. */
+struct TokenNorms {
+    const __nv_bfloat16 *query, *key;
+    float eps;
+};
+/* Attention of one token in bf16 to the cache and itself, with the norms and rotary positions of its heads,
+ * in one kernel: a part of decoding a token. The bits are those of forward_decode. */
+CHECKED Status forward_token(Ctx *ctx, const AttentionForward *a, const TokenNorms &norms);
+
+CHECKED Status make_problem(const AttentionForward *a, Problem *p);
 
 /* A view's rows as (b, i, c), with `head_columns` columns per head. */
 Rows make_rows(const Tensor &t, int64_t head_columns);

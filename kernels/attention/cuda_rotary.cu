@@ -65,11 +65,8 @@ __global__ void __launch_bounds__(THREADS) rotate_kernel(const Turn<T> t) {
         for (int head = 0; head < HEADS; head++) {
             if (first + head >= heads.count) break;
 #pragma unroll
-            for (int e = 0; e < N; e++) {
-                const float turned = low[head][e] * cosines[e] - high[head][e] * sines[e];
-                high[head][e] = high[head][e] * cosines[e] + low[head][e] * sines[e];
-                low[head][e] = turned;
-            }
+            for (int e = 0; e < N; e++)
+                rotate_pair(low[head][e], high[head][e], make_float2(cosines[e], sines[e]));
             store_floats(at + head * 2 * t.half, low[head]);
             store_floats(at + head * 2 * t.half + t.half, high[head]);
         }

@@ -13,3 +13,10 @@ CHECKED Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tenso
 /* Writes the cosine and sine of each angle of T positions from a->past on to `angles` (T, D) fp32, in
  * pairs. */
 CHECKED Status rotary_angles(Ctx *ctx, const AttentionForward *a, Tensor angles);
+
+/* Rotates a pair by an angle's cosine (x) and sine (y). */
+__device__ inline void rotate_pair(float &low, float &high, float2 angle) {
+    const float turned = fmaf(low, angle.x, -__fmul_rn(high, angle.y));
+    high = fmaf(high, angle.x, __fmul_rn(low, angle.y));
+    low = turned;
+}

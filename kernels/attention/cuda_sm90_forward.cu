@@ -1,5 +1,6 @@
 /* Flash attention forward in bf16 for Hopper. */
 #include "kernels/attention/cuda_hopper.cuh"
+#include "kernels/attention/cuda_order.cuh"
 
 /* Shah et al. 2024 (FlashAttention-3), algorithms 1 and 2. One warp of a block, the producer, copies tiles of
  * queries, keys and values to shared memory; the others form warpgroups with 64 queries each, the consumers.
@@ -20,13 +21,15 @@ struct Tile {
 /* Parameters: GROUPS consumers of 64 queries, KEYS keys per step, STAGES steps buffered in shared memory,
  * REGISTERS per consumer thread. ORDERED: the consumers take turns on the tensor cores, so that one
  * multiplies while the others compute their softmax. OVERLAPPED: a consumer's softmax overlaps with its own
- * product of the values; with four consumers the others' products overlap as well. */
-template <int WIDTH_, int GROUPS_, int KEYS_, int STAGES_, int REGISTERS_, bool ORDERED_>
+ * product of the values; with four consumers the others' products overlap as well. Sums: Softmax, or
+ * OrderedSoftmax for FUSE_INVARIANT. */
+template <int WIDTH_, int GROUPS_, int KEYS_, int STAGES_, int REGISTERS_, bool ORDERED_, class Sums_>
 struct Tiling {
     static constexpr int WIDTH = WIDTH_, GROUPS = GROUPS_, KEYS = KEYS_, STAGES = STAGES_;
     static constexpr int QUERIES = 64 * GROUPS, CONSUMER_WARPS = 4 * GROUPS;
     static constexpr int THREADS = (GROUPS + 1) * WARPGROUP, REGISTERS = REGISTERS_;
     static constexpr bool ORDERED = ORDERED_, OVERLAPPED = GROUPS == 2;
+    typedef Sums_ Sums;
 
     struct Shared {
         bf16 queries[2][QUERIES * WIDTH];
@@ -117,18 +120,30 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Schedul
     }
 }
 
+template <int N>
+__device__ inline void scale_rows(float (&o)[N][4], const float (&factor)[2]) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) o[n][i] *= factor[i / 2];
+}
+
 /* Online softmax of the query rows g and g + 8 of a warp that this thread holds. Until the end `sum` covers
  * only this thread's columns. The base that is subtracted from scores is updated only when it is GROWTH
  * powers of two below the maximum: exponentials stay below 2^GROWTH, and most steps need no rescaling (Dao
  * 2025, FlashAttention-4). */
+template <int COLUMNS>
 struct Softmax {
+    typedef float Output[COLUMNS / 8][4];
     static constexpr float GROWTH = 8.0f;
-    float base[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+    static constexpr bool ADDS = true; // whether a product is added to its target
+    float base[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f}, correction[2];
+    bool rescaled; // for the whole warp: the output before this step must be multiplied by `correction`
 
-    /* Replaces scores by 2^(score * scale - base). If it returns true (for the whole warp), earlier sums must
-     * be multiplied by `correction`. Maxima and sums run in two independent chains, to hide latency. */
+    /* Replaces scores by 2^(score * scale - base). Maxima and sums run in two independent chains, to hide
+     * latency. */
     template <int N>
-    __device__ inline bool step(float (&s)[N][4], float scale, float (&correction)[2]) {
+    __device__ inline void step(float (&s)[N][4], float scale) {
         float largest[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -141,7 +156,7 @@ struct Softmax {
             largest[half] = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale;
         }
         const bool behind = largest[0] > base[0] + GROWTH || largest[1] > base[1] + GROWTH;
-        const bool rescaled = __any_sync(~0u, behind);
+        rescaled = __any_sync(~0u, behind);
         if (rescaled) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
@@ -166,7 +181,69 @@ struct Softmax {
                 }
             sum[half] = total[0] + total[1];
         }
-        return rescaled;
+    }
+    /* The accumulators of a product with the values. When it has completed, the output must be settled:
+     * before the next step's product, or after the last. */
+    __device__ inline Output &target(Output &o) {
+        return o;
+    }
+    __device__ inline void settle(Output &o) {
+        if (rescaled) scale_rows(o, correction);
+    }
+    __device__ inline void settle_last(Output &) {}
+};
+
+/* The same in the order of cuda_order.cuh: a tile's sums begin at 0, and are merged with those before. */
+template <int COLUMNS>
+struct OrderedSoftmax {
+    typedef float Output[COLUMNS / 8][4];
+    static constexpr bool ADDS = false;
+    float base[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f}; // of the merged tiles
+    float of_tile[2][2], of_step[2][2]; // base and sum of the tile that is multiplied, and of the last step's
+    Output product;                     // of the tile that is multiplied
+
+    template <int N>
+    __device__ inline void step(float (&s)[N][4], float scale) {
+        static_assert(8 * N == ORDER_KEYS, "a tile");
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float maximum = -INFINITY;
+#pragma unroll
+            for (int n = 0; n < N; n++) maximum = fmaxf(maximum, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+            const float tile_base = base_of(maximum, scale);
+            float tile_sum = 0.0f;
+#pragma unroll
+            for (int n = 0; n < N; n++)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++)
+                    s[n][i] = probability(s[n][i], scale, tile_base);
+#pragma unroll
+            for (int first = 0; first < N; first += N / 4) tile_sum += quarter_sum(s, first, N / 4, half);
+            of_tile[half][0] = of_step[half][0], of_tile[half][1] = of_step[half][1];
+            of_step[half][0] = tile_base, of_step[half][1] = tile_sum;
+        }
+    }
+    __device__ inline Output &target(Output &) {
+        return product;
+    }
+    __device__ inline void settle(Output &o) {
+        merge(o, of_tile);
+    }
+    __device__ inline void settle_last(Output &o) {
+        merge(o, of_step);
+    }
+    __device__ inline void merge(Output &o, const float (&tile)[2][2]) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const Merge both(base[half], tile[half][0]);
+            sum[half] = both(sum[half], tile[half][1]);
+#pragma unroll
+            for (int n = 0; n < COLUMNS / 8; n++)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++) o[n][i] = both(o[n][i], product[n][i]);
+        }
     }
 };
 
@@ -186,14 +263,6 @@ __device__ inline void mask(float (&s)[N][4], const Problem &p, const Tile &tile
     }
 }
 
-template <int N>
-__device__ inline void scale_rows(float (&o)[N][4], const float (&factor)[2]) {
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) o[n][i] *= factor[i / 2];
-}
-
 /* Zeros the rows of a tile of values from `count` on: 0 times garbage might be NaN. A consumer calls it. */
 template <class F>
 __device__ inline void zero_rows(bf16 *values, int count, int group) {
@@ -209,8 +278,8 @@ __device__ inline void zero_rows(bf16 *values, int count, int group) {
 
 /* Divides by the sums and writes the output and lse. A row that saw no key becomes 0; one that saw a NaN
  * stays NaN. `row` is this thread's first row. */
-template <int N>
-__device__ inline void finish(const Problem &p, const Tile &tile, int row, const Softmax &softmax,
+template <class S, int N>
+__device__ inline void finish(const Problem &p, const Tile &tile, int row, const S &softmax,
                               float (&o)[N][4]) {
     float inverse[2];
     float *const lse = p.lse ? p.lse + (int64_t(tile.b) * p.heads + tile.head) * p.queries : nullptr;
@@ -264,13 +333,13 @@ struct Consumer {
                                          advance(k, c / 64 * F::KEYS * ROW_BYTES + c % 64 * 2), c > 0);
         products_commit();
     }
-    __device__ void issue_output(float (&o)[F::WIDTH / 8][4],
-                                 const uint32_t (&probabilities)[F::KEYS / 16][4], int stage) const {
+    __device__ inline void issue_output(float (&o)[F::WIDTH / 8][4],
+                                        const uint32_t (&probabilities)[F::KEYS / 16][4], int stage) const {
         const uint64_t v = columns_operand(shared.values[stage], F::KEYS * ROW_BYTES);
         products_begin();
 #pragma unroll
         for (int k = 0; k < F::KEYS / 16; k++)
-            multiply_async<true>(o, probabilities[k], advance(v, 16 * k * ROW_BYTES), true);
+            multiply_async<true>(o, probabilities[k], advance(v, 16 * k * ROW_BYTES), F::Sums::ADDS || k > 0);
         products_commit();
     }
 };
@@ -286,9 +355,9 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
     const int parted = first_key(p, tile.b, first + 63);
     const int ragged = p.key_lengths && length % F::KEYS ? length / F::KEYS : -1;
     const float scale = p.scale * LOG2_E;
-    float o[F::WIDTH / 8][4] = {}, s[F::KEYS / 8][4], correction[2];
+    float o[F::WIDTH / 8][4] = {}, s[F::KEYS / 8][4];
     uint32_t probabilities[F::KEYS / 16][4];
-    Softmax softmax;
+    typename F::Sums softmax;
 
     if (own_steps > 0) {
         wait(&own.shared.keys_here[own.ring.stage], own.ring.parity);
@@ -300,7 +369,7 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         own.release(own.shared.keys_free[own.ring.stage]);
         const int key = tile.skipped * F::KEYS;
         if (unmasked == 0 || key < parted) mask(s, p, tile, row, key + column);
-        (void)softmax.step(s, scale, correction); // nothing is accumulated yet
+        softmax.step(s, scale);
         pack_rows(probabilities, s);
     }
 #pragma unroll 1
@@ -311,21 +380,21 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         own.begin_turn();
         own.issue_scores(s, own.ring.stage);
         wait(&own.shared.values_here[last.stage], last.parity);
-        own.issue_output(o, probabilities, last.stage);
+        own.issue_output(softmax.target(o), probabilities, last.stage);
         own.end_turn();
         products_wait<1>();
         hold(s);
         own.release(own.shared.keys_free[own.ring.stage]);
         const int key = (tile.skipped + step) * F::KEYS;
         if (step >= unmasked || key < parted) mask(s, p, tile, row, key + column);
-        const bool rescaled = softmax.step(s, scale, correction);
+        softmax.step(s, scale);
         if constexpr (F::OVERLAPPED) { // never true, but it keeps the compiler from moving the wait up
             if (softmax.sum[0] + softmax.sum[1] < 0.0f) __nanosleep(1);
         }
         products_wait<0>();
-        hold(o);
+        hold(softmax.target(o));
         own.release(own.shared.values_free[last.stage]);
-        if (rescaled) scale_rows(o, correction);
+        softmax.settle(o);
         pack_rows(probabilities, s);
     }
     own.release(own.shared.queries_free[own.tiles.stage]);
@@ -334,9 +403,10 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         wait(&own.shared.values_here[own.ring.stage], own.ring.parity);
         if (own_steps - 1 == ragged)
             zero_rows<F>(own.shared.values[own.ring.stage], length % F::KEYS, own.group);
-        own.issue_output(o, probabilities, own.ring.stage);
+        own.issue_output(softmax.target(o), probabilities, own.ring.stage);
         products_wait<0>();
-        hold(o);
+        hold(softmax.target(o));
+        softmax.settle_last(o);
         own.release(own.shared.values_free[own.ring.stage]);
         own.ring.advance();
     }
@@ -366,11 +436,11 @@ __device__ inline void consume(const Problem &p, int turns, typename F::Shared &
     if (own.group == 0) own.begin_turn(); // the last consumer has passed the turn on
 }
 
-/* Anatomy. Parallel: over tiles of 128 or 256 queries of a head, from which a block goes to its next; a
- * warpgroup has 64. Launch: at most one block per multiprocessor, of 384 or 640. Holds: 96 to 168 registers,
- * 160 or 192 KiB shared; then the producer 24, consumers 112 or 240 registers. Occupancy: shared memory and
- * its bounds: one block per multiprocessor, 12 or 20 warps. Reads: whole tiles by the copy engine (TMA), 2 to
- * 8 steps ahead. Syncs: barriers in shared memory between the producer and 2 or 4 consumers; none of the
+/* Anatomy. Parallel: over tiles of 128 to 256 queries of a head, from which a block goes to its next; a
+ * warpgroup has 64. Launch: at most one block per multiprocessor, of 384 to 640. Holds: 96 to 168 registers,
+ * 160 to 192 KiB shared; then the producer 24, consumers 112 to 240 registers. Occupancy: shared memory and
+ * its bounds: one block per multiprocessor, 12 to 20 warps. Reads: whole tiles by the copy engine (TMA), 2 to
+ * 8 steps ahead. Syncs: barriers in shared memory between the producer and 2 to 4 consumers; none of the
  * block. Fusion: the rotary turn of q and k. */
 template <class F>
 __global__ void __launch_bounds__(F::THREADS, 1)
@@ -430,12 +500,16 @@ bool fits_hopper_forward(const Ctx *ctx, const Problem &p) {
 
 Status forward_hopper(Ctx *ctx, const Problem *p) {
     using namespace hopper_forward;
-    if (p->width == 128) return launch<Tiling<128, 2, 128, 2, 240, false>>(ctx, *p);
+    if (ctx->fuses & FUSE_INVARIANT)
+        return p->width == 128
+                   ? launch<Tiling<128, 2, ORDER_KEYS, 4, 240, false, OrderedSoftmax<128>>>(ctx, *p)
+                   : launch<Tiling<64, 3, ORDER_KEYS, 8, 160, false, OrderedSoftmax<64>>>(ctx, *p);
+    if (p->width == 128) return launch<Tiling<128, 2, 128, 2, 240, false, Softmax<128>>>(ctx, *p);
     const int64_t tiles = divide_up(p->queries, 256) * p->heads * p->batch;
     if (p->queries > 256 && tiles < 2 * cuda_device(ctx)->multiprocessors) // smaller tiles make more blocks
-        return launch<Tiling<64, 2, 128, 4, 240, true>>(ctx, *p);
-    return p->causal ? launch<Tiling<64, 4, 64, 8, 112, false>>(ctx, *p)
-                     : launch<Tiling<64, 4, 64, 8, 112, true>>(ctx, *p);
+        return launch<Tiling<64, 2, 128, 4, 240, true, Softmax<64>>>(ctx, *p);
+    return p->causal ? launch<Tiling<64, 4, 64, 8, 112, false, Softmax<64>>>(ctx, *p)
+                     : launch<Tiling<64, 4, 64, 8, 112, true, Softmax<64>>>(ctx, *p);
 }
 
 } // namespace attention

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/words.cuh"
 #include "kernels/norm/cuda_group.cuh"
+#include "kernels/norm/cuda_row.cuh"
 #include "kernels/norm/cuda_skip.cuh"
 
 /* A row is read once and kept in registers, in 16-byte packs distributed over the threads of its group: one
@@ -42,6 +43,7 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_
     const int64_t start = LAYER ? row * n.columns : row * n.x_stride + blockIdx.y * n.columns;
     const int64_t y_start = LAYER ? start : row * n.y_stride + blockIdx.y * n.columns;
 
+    const float inverse = 1.f / float(n.columns);
     Words packs[PACKS], skips[PACKS];
 #pragma unroll
     for (int i = 0; i < PACKS; i++) {
@@ -67,18 +69,15 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_
             store_words(n.r + start + c, rounded);
             unpack<T>(rounded, values[i]);
         }
-#pragma unroll
-        for (int e = 0; e < WIDTH; e++) sum += LAYER ? values[i][e] : values[i][e] * values[i][e];
+        sum = norm_row::add_pack<!LAYER>(sum, values[i]);
     }
-    const float m = LAYER ? group_sum<ONE_WARP>(sum, 0.f, 0).x / n.columns : 0.f;
+    const float m = LAYER ? group_sum<ONE_WARP>(sum, 0.f, 0).x * inverse : 0.f;
     float squares = LAYER ? 0.f : sum;
 #pragma unroll
     for (int i = 0; i < PACKS && LAYER; i++) {
-        if ((lane + i * lanes) * WIDTH >= n.columns) continue;
-#pragma unroll
-        for (int e = 0; e < WIDTH; e++) squares += (values[i][e] - m) * (values[i][e] - m);
+        if ((lane + i * lanes) * WIDTH < n.columns) squares = norm_row::add_centered(squares, m, values[i]);
     }
-    const float s = 1.f / sqrtf(group_sum<ONE_WARP>(squares, 0.f, 1).x / n.columns + n.eps);
+    const float s = norm_row::rstd_of(group_sum<ONE_WARP>(squares, 0.f, 1).x, inverse, n.eps);
     if (lane == 0) {
         if (LAYER) n.mean[row] = m;
         n.rstd[LAYER ? row : row * gridDim.y + blockIdx.y] = s;
@@ -90,10 +89,8 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_
         float w[WIDTH], b[WIDTH] = {};
         unpack<T>(load_words(n.weight + c), w);
         if constexpr (LAYER) unpack<T>(load_words(n.bias + c), b);
-#pragma unroll
-        for (int e = 0; e < WIDTH; e++)
-            w[e] = LAYER ? (values[i][e] - m) * s * w[e] + b[e] : values[i][e] * s * w[e];
-        store_words(n.y + y_start + c, packed<T>(w));
+        norm_row::normalize<LAYER>(values[i], m, s, w, b);
+        store_words(n.y + y_start + c, packed<T>(values[i]));
     }
 }
 
