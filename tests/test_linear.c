@@ -471,6 +471,7 @@ static void fewer_rows_need_no_more(void **state) {
 
 typedef struct {
     int64_t rows, in, out, most; // most: rows at a time
+    bool gated;                  // and no bias
 } Pieces;
 
 /* y of all rows, computed `most` rows at a time, under `invariant`. */
@@ -478,14 +479,18 @@ static void run_in_pieces(Rig *rig, const void *what, double *const *in, double 
     const Pieces *c = what;
     Ctx *ctx = &rig->ctx;
     const Tensor x = rig_put(rig, "x", ctx->dtype, shape2(c->rows, c->in), in[X]);
-    const Tensor y = rig_blank(rig, "y", ctx->dtype, shape2(c->rows, c->out));
-    LinearForward f = {.weight = rig_put(rig, "weight", ctx->dtype, shape2(c->out, c->in), in[WEIGHT]),
-                       .bias = rig_put(rig, "bias", ctx->dtype, shape1(c->out), in[BIAS])};
+    const int64_t width = c->gated ? c->out / 2 : c->out;
+    const Tensor y = rig_blank(rig, "y", ctx->dtype, shape2(c->rows, width));
+    LinearForward f = {.weight = rig_put(rig, "weight", ctx->dtype, shape2(c->out, c->in), in[WEIGHT])};
+    if (c->gated)
+        f.activation = ACTIVATION_SWIGLU;
+    else
+        f.bias = rig_put(rig, "bias", ctx->dtype, shape1(c->out), in[BIAS]);
     ctx->fuses |= FUSE_INVARIANT;
     for (int64_t first = 0, rows; first < c->rows; first += rows) {
         rows = c->rows - first < c->most ? c->rows - first : c->most;
         f.x = tensor_elements(x, first * c->in, shape2(rows, c->in));
-        f.y = tensor_elements(y, first * c->out, shape2(rows, c->out));
+        f.y = tensor_elements(y, first * width, shape2(rows, width));
         expect_ok(linear_forward(ctx, &f, ARENA_SAVED));
     }
     ctx->fuses &= ~FUSE_INVARIANT;
@@ -499,13 +504,14 @@ static void expect_rows_alone(const Variant *variant, Pieces c, const int64_t *m
                           [BIAS] = normals(c.out, 1e-38, F64)};
     for (int64_t n = 0; n < c.rows * c.in; n++) in[X][n] *= pow(10, -(double)(n / c.in % 20));
     for (int64_t n = 0; n < c.out * c.in; n++) in[WEIGHT][n] *= pow(10, -(double)(n / c.in % 25));
-    double *want = zeros(c.rows * c.out), *got = zeros(c.rows * c.out);
+    const int64_t outputs = c.rows * (c.gated ? c.out / 2 : c.out);
+    double *want = zeros(outputs), *got = zeros(outputs);
     c.most = c.rows;
     rig_run(variant, run_in_pieces, &c, in, &want);
     for (size_t i = 0; i < count; i++) {
         c.most = most[i];
         rig_run(variant, run_in_pieces, &c, in, &got);
-        expect_equal(got, want, c.rows * c.out, "in pieces");
+        expect_equal(got, want, outputs, "in pieces");
     }
 }
 
@@ -518,10 +524,13 @@ static void rows_of_a_fuse_do_not_know_each_other(void **state) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         expect_rows_alone(variant, (Pieces){.rows = 20, .in = shapes[i][0], .out = shapes[i][1]}, most,
                           sizeof most / sizeof *most);
-    /* so many that a GPU's tiles take one slice of the inputs after another */
-    if (variant->backend == BACKEND_CUDA)
-        expect_rows_alone(variant, (Pieces){.rows = 1000, .in = 1096, .out = 1200}, many,
-                          sizeof many / sizeof *many);
+    if (variant->backend != BACKEND_CUDA) return;
+    /* so many that tiles take one slice of the inputs after another, or that there is another product */
+    const Pieces large[] = {{.rows = 1000, .in = 1096, .out = 1200},
+                            {.rows = 1000, .in = 184, .out = 1200},
+                            {.rows = 1000, .in = 184, .out = 1200, .gated = true}};
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++)
+        expect_rows_alone(variant, large[i], many, sizeof many / sizeof *many);
 }
 
 int main(void) {

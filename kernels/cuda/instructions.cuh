@@ -86,4 +86,13 @@ __device__ inline float reciprocal(float x) {
     return y;
 }
 
+/* 1 / (1 + exp(-z)), in powers of 2; overflow to infinity gives 0. */
+__device__ inline float sigmoid(float z) {
+    return reciprocal(1.f + power_of_two(-1.4426950408889634f * z));
+}
+/* silu(gate) * up, the same bits in every kernel that multiplies gated layers by tiles. */
+__device__ inline float gated(float gate, float up) {
+    return gate * (sigmoid(gate) * up);
+}
+
 } // namespace gpu

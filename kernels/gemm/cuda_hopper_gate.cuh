@@ -12,11 +12,6 @@
 
 namespace hopper_gemm {
 
-/* 1 / (1 + exp(-z)), in powers of 2; overflow to infinity gives 0. */
-__device__ inline float sigmoid(float z) {
-    return reciprocal(1.f + power_of_two(-1.4426950408889634f * z));
-}
-
 /* The start of this lane's row of a 16 x 16 matrix in a part of 32 columns (the 64-byte swizzle). */
 __device__ inline int narrow_offset(int column) {
     const int lane = int(threadIdx.x) % 32, row = lane % 16, vector = (column + lane / 16 * 8) / 8;
@@ -60,7 +55,7 @@ __device__ inline void finish_gate(Parts<F> &parts, const Problem &p, const Maps
 #pragma unroll
         for (int i = n; i < n + 4; i++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) c[i][j] *= sigmoid(c[i][j]) * c[i + UP][j];
+            for (int j = 0; j < 4; j++) c[i][j] = gated(c[i][j], c[i + UP][j]);
         store_narrow(parts, maps.c, c, n, row, unit);
     }
 }

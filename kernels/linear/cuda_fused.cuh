@@ -20,6 +20,11 @@ CHECKED Status linear_rows(Ctx *ctx, const LinearForward *l);
 bool linear_tiles_suit(const Ctx *ctx, const LinearForward *l);
 CHECKED Status linear_tiles(Ctx *ctx, const LinearForward *l);
 
+/* The number of slices of the inputs that it adds separately, in order, for a layer of `out` outputs and
+ * `steps` times LINEAR_SLICE_STEP inputs; the slices are equally many steps, the last the rest. */
+constexpr int LINEAR_SLICE_STEP = 64;
+int linear_slices(int64_t out, int steps);
+
 /* ---- cuda_gated.cu ----
  * The activation of a gated layer (linear.h) and its gradient, in one pass each. */
 

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/packs.cuh"
+#include "kernels/gemm/cuda_hopper.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 
 /* A block computes 64 outputs (or 128) of up to TOKENS rows of x: weights are the product's rows and rows of
@@ -18,11 +19,12 @@ namespace {
 using namespace gpu;
 
 constexpr int WARP = 32, WARPS = WARPGROUP / WARP;
-constexpr int DEPTH = BLOCK_COLUMNS, OUTPUTS = 64; // inputs per stage; outputs per warpgroup
-constexpr int UNIT = OUTPUTS / WARPS;              // outputs per warp, or 8 of the gate and the same 8 of up
-constexpr int TOKENS_MOST = 64;                    // rows of x in a block with one warpgroup
-constexpr int SLICES_MOST = 4, SLICE_STEPS = 2;    // slices of the inputs; fewest stages in a slice
-constexpr int BLOCKS = 128;                        // a layer with fewer tiles of outputs is cut into slices
+constexpr int DEPTH = LINEAR_SLICE_STEP, OUTPUTS = 64; // inputs per stage; outputs per warpgroup
+static_assert(DEPTH == BLOCK_COLUMNS, "a stage is a tile of the copy engine");
+constexpr int UNIT = OUTPUTS / WARPS;           // outputs per warp, or 8 of the gate and the same 8 of up
+constexpr int TOKENS_MOST = 64;                 // rows of x in a block with one warpgroup
+constexpr int SLICES_MOST = 4, SLICE_STEPS = 2; // slices of the inputs; fewest stages in a slice
+constexpr int BLOCKS = 128;                     // a layer with fewer tiles of outputs is cut into slices
 
 struct Tiles {
     int rows, out, steps, slices; // steps: stages of all inputs
@@ -216,7 +218,7 @@ __device__ inline void write(const Tiles &l, const Place<F> &mine, const typenam
             float up[EIGHT];
             finish<F>(l, parts, token, EIGHT, row, width + first, count, up);
 #pragma unroll
-            for (int e = 0; e < EIGHT; e++) z[e] = silu(z[e]) * up[e];
+            for (int e = 0; e < EIGHT; e++) z[e] = gated(z[e], up[e]);
         } else {
             DISPATCH_ACTIVATION(l.activation, A, {
 #pragma unroll
@@ -287,15 +289,6 @@ Status gated_map(const void *data, int64_t out, int64_t width, int tile_rows, CU
     return tensor_map_encode(const_cast<void *>(data), 4, extents, strides, tile, map);
 }
 
-/* The number of slices depends only on the layer, or else sums would. */
-int slices_of(int out, int steps) {
-    int slices = 1;
-    while (slices < SLICES_MOST && divide_up(out, OUTPUTS) * slices < BLOCKS &&
-           steps >= 2 * slices * SLICE_STEPS)
-        slices *= 2;
-    return slices;
-}
-
 template <class F, bool GATED>
 Status launch(Ctx *ctx, const LinearForward *l, Tiles tiles) {
     const int64_t in = tensor_width(l->weight);
@@ -331,6 +324,15 @@ Status launch_tokens(Ctx *ctx, const LinearForward *l, const Tiles &tiles) {
 
 } // namespace
 
+/* It depends only on the layer, or else sums would depend on the number of rows. */
+int linear_slices(int64_t out, int steps) {
+    int slices = 1;
+    while (slices < SLICES_MOST && divide_up(out, OUTPUTS) * slices < BLOCKS &&
+           steps >= 2 * slices * SLICE_STEPS)
+        slices *= 2;
+    return slices;
+}
+
 bool linear_tiles_suit(const Ctx *ctx, const LinearForward *l) {
     const int64_t in = tensor_width(l->weight), out = tensor_rows(l->weight), rows = tensor_rows(l->x);
     const bool invariant = ctx->fuses & FUSE_INVARIANT, gated = activation_gated(l->activation);
@@ -341,12 +343,33 @@ bool linear_tiles_suit(const Ctx *ctx, const LinearForward *l) {
            (!gated || out % 16 == 0) && walks_in_packs(8, {in}, {l->x.data, l->weight.data});
 }
 
+/* Hopper's product has the bits of a layer whose inputs are one slice, and is faster for many rows. */
+static bool many_rows(const Ctx *ctx, const LinearForward *l, int slices, Gemm *product,
+                      GemmEpilogue *epilogue) {
+    constexpr int MANY = 256;
+    const bool is_gated = activation_gated(l->activation);
+    if (slices > 1 || tensor_rows(l->x) < MANY || !tensor_empty(l->skip)) return false;
+    if (is_gated ? !tensor_empty(l->bias) : l->activation != ACTIVATION_NONE) return false;
+    *product = linear_product(l, l->y, 0);
+    epilogue->kind = is_gated ? EPILOGUE_SWIGLU : tensor_empty(l->bias) ? EPILOGUE_NONE : EPILOGUE_BIAS;
+    epilogue->bias = l->bias.data;
+    if (is_gated) epilogue->aux = l->pre.data, epilogue->aux_ld = l->pre.stride;
+    return gemm_hopper_suits(cuda_device(ctx), product, epilogue);
+}
+
 Status linear_tiles(Ctx *ctx, const LinearForward *l) {
     Tiles tiles = {};
+    Gemm product;
+    GemmEpilogue epilogue = {};
     tiles.rows = int(tensor_rows(l->x));
     tiles.out = int(tensor_rows(l->weight));
     tiles.steps = int(divide_up(tensor_width(l->weight), DEPTH));
-    tiles.slices = slices_of(tiles.out, tiles.steps);
+    tiles.slices = linear_slices(tiles.out, tiles.steps);
+    if (many_rows(ctx, l, tiles.slices, &product, &epilogue)) {
+        PRIMITIVE (ctx, activation_gated(l->activation) ? "product, SwiGLU" : "product", MATRIX)
+            TRY(gemm_hopper_run(ctx, &product, &epilogue, product.c));
+        return OK;
+    }
     tiles.bias = data_of<bf16>(l->bias);
     tiles.skip = data_of<bf16>(l->skip);
     tiles.pre = data_of<bf16>(l->pre);
