@@ -1,4 +1,6 @@
 #include "kernels/decode/cuda_rows.cuh"
+
+#include "kernels/attention/cuda_problem.cuh"
 #include "kernels/decode/decode.h"
 
 /* Launches the decoder's kernels (cuda_rows.cuh). */
@@ -135,12 +137,46 @@ Heads<T> heads_of(const Token *t) {
     return h;
 }
 
+/* The rows of a view as those of one sequence. */
+Tensor of_sequence(const Tensor &rows) {
+    return tensor_reshape(rows, shape3(1, tensor_rows(rows), tensor_width(rows)));
+}
+
+/* Attention with the bits that the token has among others. */
+Status attend_in_order(Token *t) {
+    const Decode *d = t->d;
+    const int64_t queries = tensor_width(t->heads), kv = tensor_width(t->l->cache_k);
+    const Tensor qkv = of_sequence(t->qkv);
+    AttentionForward a = {};
+    a.q = tensor_columns(qkv, 0, queries);
+    a.k = tensor_columns(qkv, queries, kv);
+    a.v = tensor_columns(qkv, queries + kv, kv);
+    a.y = of_sequence(t->heads);
+    a.heads = d->heads;
+    a.kv_heads = d->kv_heads;
+    a.causal = true;
+    a.scale = d->scale;
+    a.frequencies = d->frequencies;
+    a.cache_k = of_sequence(t->l->cache_k);
+    a.cache_v = of_sequence(t->l->cache_v);
+    a.past = d->past;
+    a.past_on_device = d->past_on_device;
+    return attention::forward_token(
+        t->ctx, &a,
+        {data_of<bf16>(t->l->query_norm.weight), data_of<bf16>(t->l->key_norm.weight), float(d->eps)});
+}
+
 template <class T>
 Status self_attention(Token *t) {
     const Decode *d = t->d;
     const DecodeLayer *l = t->l;
     PRIMITIVE (t->ctx, "norm, qkv", MATRIX)
         TRY(product(t->ctx, enter<T>(t, l->norm1, l->qkv, t->qkv), false));
+    if (t->ctx->fuses & FUSE_INVARIANT) {
+        TRY(attend_in_order(t));
+        PRIMITIVE (t->ctx, "projection", MATRIX) TRY(leave<T>(t, l->norm1, t->heads, l->projection));
+        return OK;
+    }
     Heads<T> h = heads_of<T>(t);
     h.query_norm = data_of<T>(l->query_norm.weight);
     h.key_norm = data_of<T>(l->key_norm.weight);
@@ -213,6 +249,9 @@ Status forward(Ctx *ctx, const Decode *d) {
 
 bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *s) {
     const int64_t D = s->head_size, most = 1 << 17;
+    if (ctx->fuses & FUSE_INVARIANT)
+        return cuda_device(ctx)->capability == 90 && ctx->dtype == BF16 && D % 16 == 0 &&
+               D <= attention::TENSOR_WIDTH && decode::products_have_order(s->width, s->hidden);
     return cuda_device(ctx)->capability == 90 && (D == 32 || D == 64 || D == 128) && s->width % 8 == 0 &&
            s->hidden % 8 == 0 && s->width <= most && s->hidden <= most;
 }

@@ -3,6 +3,7 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/words.cuh"
 #include "kernels/linear/cuda_activation.cuh"
+#include "kernels/norm/cuda_row.cuh"
 
 namespace decode {
 namespace {
@@ -219,6 +220,8 @@ template <class T>
 Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
     constexpr int64_t SMALL = 5 << 20; // bytes
     if (p.codes) return product_by_groups(ctx, p, gated);
+    if constexpr (sizeof(T) == sizeof(bf16))
+        if (ctx->fuses & FUSE_INVARIANT) return product_in_order(ctx, p, gated);
     if (int64_t(p.in) * p.out * (gated ? 2 : 1) * int64_t(sizeof(T)) < SMALL)
         return choose_rows<T, 8>(ctx, p, gated);
     return choose_rows<T, 4>(ctx, p, gated);
@@ -236,7 +239,7 @@ __global__ void __launch_bounds__(EMBEDDED) embed_kernel(const __grid_constant__
     wait_for_previous();
     const int column = int(blockIdx.x) * EMBEDDED + int(threadIdx.x);
     if (column >= e.width) return;
-    float r = e.token_scale * to_float(e.token[int64_t(*e.id) * e.width + column]);
+    float r = __fmul_rn(e.token_scale, to_float(e.token[int64_t(*e.id) * e.width + column]));
     if (e.position) r += to_float(e.position[int64_t(e.past ? *e.past : e.rows) * e.width + column]);
     e.r[column] = from_float<T>(r);
 }
@@ -256,33 +259,34 @@ constexpr int NORMED = 256; // threads
 template <class T>
 __global__ void __launch_bounds__(NORMED) norm_kernel(const __grid_constant__ Norm<T> n) {
     constexpr int N = VECTOR<T>;
+    const norm_row::Order order(n.width / N);
+    const int threads = min(order.threads, NORMED), thread = int(threadIdx.x);
+    const int packs = thread < threads ? order.packs : 0;
+    const float inverse = 1.f / float(n.width);
     let_next_start();
     wait_for_previous();
     float mean = 0.f, squares = 0.f;
     if (n.bias) {
-        for (int c = N * int(threadIdx.x); c < n.width; c += N * NORMED) {
+        for (int pack = thread; pack < packs; pack += threads) {
             float x[N];
-            load_floats<N>(n.x + c, x);
-#pragma unroll
-            for (int e = 0; e < N; e++) mean += x[e];
+            load_floats<N>(n.x + pack * N, x);
+            mean = norm_row::add_pack<false>(mean, x);
         }
-        mean = block_sum<NORMED>(mean) / float(n.width);
+        mean = block_sum<NORMED>(mean) * inverse;
     }
-    for (int c = N * int(threadIdx.x); c < n.width; c += N * NORMED) {
+    for (int pack = thread; pack < packs; pack += threads) {
         float x[N];
-        load_floats<N>(n.x + c, x);
-#pragma unroll
-        for (int e = 0; e < N; e++) squares = fmaf(x[e] - mean, x[e] - mean, squares);
+        load_floats<N>(n.x + pack * N, x);
+        squares = norm_row::add_centered(squares, mean, x);
     }
-    const float rstd = rsqrtf(block_sum<NORMED>(squares) / float(n.width) + n.eps);
-    for (int c = N * int(threadIdx.x); c < n.width; c += N * NORMED) {
+    const float rstd = norm_row::rstd_of(block_sum<NORMED>(squares), inverse, n.eps);
+    for (int pack = thread; pack < packs; pack += threads) {
         float x[N], weight[N], bias[N] = {};
-        load_floats<N>(n.x + c, x);
-        load_floats<N>(n.weight + c, weight);
-        if (n.bias) load_floats<N>(n.bias + c, bias);
-#pragma unroll
-        for (int e = 0; e < N; e++) x[e] = fmaf((x[e] - mean) * rstd, weight[e], bias[e]);
-        store_floats(n.y + c, x);
+        load_floats<N>(n.x + pack * N, x);
+        load_floats<N>(n.weight + pack * N, weight);
+        if (n.bias) load_floats<N>(n.bias + pack * N, bias);
+        norm_row::normalize<true>(x, mean, rstd, weight, bias);
+        store_floats(n.y + pack * N, x);
     }
 }
 

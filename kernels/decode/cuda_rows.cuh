@@ -21,6 +21,9 @@
  * With the norm after a branch, the next product applies it, and its first warp keeps the normalized row, to
  * which the branch after it is added.
  *
+ * With FUSE_INVARIANT the products (cuda_ordered.cu) and attention (kernels/attention) have the order of many
+ * rows; the launches are the same.
+ *
  * Each kernel but the first product and the head lets the next start before its own wait, so that several
  * kernels are on the GPU with their weights. This is safe: before its wait a kernel reads only weights, the
  * position and the caches' earlier rows. Kernels of earlier tokens wrote those; the first product has waited
@@ -94,6 +97,10 @@ CHECKED Status product(Ctx *ctx, const Product<bf16> &p, bool gated);
 /* The same by codes, with an RMS norm or none; out is a multiple of GROUP_ROWS, in of GROUP. */
 CHECKED Status product_by_groups(Ctx *ctx, const Product<float> &p, bool gated);
 CHECKED Status product_by_groups(Ctx *ctx, const Product<bf16> &p, bool gated);
+/* The same with the bits that the row has among others (FUSE_INVARIANT), for sizes that have this order. A
+ * skip is added to the rounded output. */
+bool products_have_order(int64_t width, int64_t hidden);
+CHECKED Status product_in_order(Ctx *ctx, const Product<bf16> &p, bool gated);
 CHECKED Status heads(Ctx *ctx, const Heads<float> &h, int D, bool across);
 CHECKED Status heads(Ctx *ctx, const Heads<bf16> &h, int D, bool across);
 

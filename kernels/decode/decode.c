@@ -189,18 +189,20 @@ Work decode_work(const Decode *d) {
     return w;
 }
 
-/* Whether it has kernels for all weights: floats or, with RMS norms, also I8. */
-static bool reads_weights(const Decode *d) {
+/* Whether it has kernels for all weights: floats or, with RMS norms but without FUSE_INVARIANT, also I8. */
+static bool reads_weights(const Ctx *ctx, const Decode *d) {
     const DecodeLayer *l = &d->layers[0];
     const Dtype dtypes[] = {l->qkv.weight.dtype, l->projection.weight.dtype, l->expand.weight.dtype,
                             l->contract.weight.dtype, d->head.dtype};
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (dtype_grouped(dtypes[i]) && (dtypes[i] != I8 || !rms(d))) return false;
+        if (dtype_grouped(dtypes[i]) && (dtypes[i] != I8 || !rms(d) || ctx->fuses & FUSE_INVARIANT))
+            return false;
     return true;
 }
 
 /* Whether the fused form runs: every operation that it replaces must be fused, and it must have kernels for
- * the decoder. Its sums have another order than those of several rows. */
+ * the decoder. Without FUSE_INVARIANT its sums have another order than those of several rows; with it there
+ * is no cross attention. */
 static bool fused(const Ctx *ctx, const Decode *d) {
     static const Operation all[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION, OP_DECODE};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -208,9 +210,9 @@ static bool fused(const Ctx *ctx, const Decode *d) {
     const DecodeLayer *l = &d->layers[0];
     const DecodeSizes sizes = {tensor_width(d->token), tensor_width(l->projection.weight) / d->heads,
                                tensor_width(l->contract.weight)};
-    if (ctx->fuses & FUSE_INVARIANT) return false;
+    if (ctx->fuses & FUSE_INVARIANT && !tensor_empty(l->memory)) return false;
     if (d->norm_after && !tensor_empty(d->final_norm.weight)) return false;
-    if (!reads_weights(d)) return false;
+    if (!reads_weights(ctx, d)) return false;
     return decode_cuda_serves && decode_cuda_serves(ctx, &sizes);
 }
 

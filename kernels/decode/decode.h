@@ -103,8 +103,8 @@ typedef struct {
     int64_t width, head_size, hidden;
 } DecodeSizes;
 
-/* Whether there are CUDA kernels for a decoder of these sizes on this device; NULL in a build without
- * CUDA. */
+/* Whether there are CUDA kernels for a decoder of these sizes, with FUSE_INVARIANT if it is set, on this
+ * device; NULL in a build without CUDA. */
 __attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *sizes);
 
 __END_DECLS
