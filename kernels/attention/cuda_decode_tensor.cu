@@ -18,12 +18,6 @@ namespace {
 constexpr int ROWS = 16, KEYS = ORDER_KEYS; // of a product; of a tile
 constexpr int STAGES = 3, CLUSTER = 8;      // tiles in shared memory; most blocks of a cluster
 
-/* The place of 8 columns of a tile's row: those of a column are in different banks. */
-template <int WIDTH>
-__device__ inline int place(int row, int pack) {
-    return row * WIDTH + (pack ^ row % 8) * 8;
-}
-
 template <int WIDTH, int M>
 struct Room {
     static constexpr int FOURS = M * (WIDTH / 32 + 1); // of a thread's result: its columns, bases and sums
@@ -59,7 +53,8 @@ __device__ inline void start_tile(bf16 *tile, const Problem &p, const Rows &cach
         if (turned && key == past) continue;
         const bf16 *const from =
             key < past ? old_rows + int64_t(key) * old_stride : new_rows + int64_t(key - past) * new_stride;
-        copy_async_16(tile + place<WIDTH>(row, column / 8), inside ? from : old_rows - column, inside);
+        copy_async_16(tile + eight_columns<WIDTH>(row, column / 8), inside ? from : old_rows - column,
+                      inside);
     }
 }
 
@@ -163,7 +158,7 @@ __device__ inline void multiply_scores(float (&s)[M][2][4], const bf16 *queries,
     uint32_t left[WIDTH / 16][M][4], right[WIDTH / 16][4];
 #pragma unroll
     for (int k = 0; k < WIDTH / 16; k++) {
-        load_matrices(right[k], keys + place<WIDTH>(row, 2 * k + lane / 8 % 2));
+        load_matrices(right[k], keys + eight_columns<WIDTH>(row, 2 * k + lane / 8 % 2));
 #pragma unroll
         for (int m = 0; m < M; m++) load_left<WIDTH>(left[k][m], queries + 16 * m * PITCH<WIDTH> + 16 * k);
     }
@@ -232,8 +227,9 @@ __device__ inline void attend(Room<WIDTH, M> &room, int stage, int first, const 
 #pragma unroll
         for (int n = 0; n < WIDTH / 64; n++)
             load_matrices_transposed(
-                right[k][n], room.values[stage] +
-                                 place<WIDTH>(16 * k + lane % 16, warp * (WIDTH / 32) + 2 * n + lane / 16));
+                right[k][n],
+                room.values[stage] +
+                    eight_columns<WIDTH>(16 * k + lane % 16, warp * (WIDTH / 32) + 2 * n + lane / 16));
     }
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++)
@@ -422,7 +418,8 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
             for (int i = int(threadIdx.x); i < 2 * WIDTH; i += THREADS) {
                 const int value = i / WIDTH, column = i % WIDTH;
                 bf16 *const to = (value ? room.values : room.keys)[stage];
-                to[place<WIDTH>(range.past - first, column / 8) + column % 8] = room.fresh[value][column];
+                to[eight_columns<WIDTH>(range.past - first, column / 8) + column % 8] =
+                    room.fresh[value][column];
             }
         __syncthreads(); // the tile is here, and no warp reads the last one any more
         start(tile + (STAGES - 1) * blocks, stage == 0 ? STAGES - 1 : stage - 1);
@@ -454,7 +451,9 @@ Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Turn &turn, 
 } // namespace
 
 bool fits_decode_tensor(const Ctx *ctx, const Problem &p) {
-    return fits_tensor_cores(ctx, p) && p.q.vector && p.k.vector && p.v.vector;
+    constexpr int MOST = 65535; // of a grid's y and z
+    return fits_tensor_cores(ctx, p) && p.q.vector && p.k.vector && p.v.vector && p.batch <= MOST &&
+           p.heads <= MOST;
 }
 
 /* Queries of different documents see keys from different ones on, so these are not taken together. Blocks

@@ -55,6 +55,13 @@ __device__ inline void load_matrices_transposed(uint32_t (&to)[4], const void *r
                  : "memory");
 }
 
+/* The place of 8 columns of a row in a tile with rows of WIDTH columns, 64 or more, for load_matrices: those
+ * of eight rows are in different banks. */
+template <int WIDTH>
+__device__ inline int eight_columns(int row, int eight) {
+    return row * WIDTH + (eight ^ row % 8) * 8;
+}
+
 /* d = c + a b: 16 x 16 by 16 x 8, bf16 with fp32 accumulators. */
 __device__ inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                 const float (&c)[4]) {

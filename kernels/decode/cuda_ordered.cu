@@ -27,11 +27,8 @@ struct Division {
     int log2, inputs; // of a slice
 };
 
-/* A stage of a warp's weights: 16 rows of packs, of which those of a column are in different banks. */
+/* A stage of a warp's weights. */
 typedef bf16 Stage[OUTPUTS * DEPTH];
-__device__ inline int place(int row, int pack) {
-    return row * DEPTH + (pack ^ row % 8) * N;
-}
 
 /* Shared memory of a block; after it, the row: x, then norm(x); and the norm's weight and bias. */
 struct alignas(16) Shared {
@@ -66,7 +63,7 @@ struct Weights {
                 const int row = i + lane / 8, last = p.out - 1;
                 const int of_weight = GATED ? min(output + row % 8, last) + (i < OUTPUTS / 2 ? 0 : p.out)
                                             : min(output + row, last);
-                copy_async_16(stages[stage] + place(row, pack),
+                copy_async_16(stages[stage] + eight_columns<DEPTH>(row, pack),
                               p.weight + int64_t(of_weight) * p.in + (at < end ? at : 0), at < end);
             }
         copy_async_commit();
@@ -81,7 +78,7 @@ struct Weights {
 #pragma unroll
             for (int k = 0; k < DEPTH; k += INPUTS) {
                 uint32_t a[4];
-                load_matrices(a, stages[stage] + place(lane % 16, k / N + lane / 16));
+                load_matrices(a, stages[stage] + eight_columns<DEPTH>(lane % 16, k / N + lane / 16));
                 const uint32_t *const pairs = reinterpret_cast<const uint32_t *>(x + column + k);
                 multiply(c, a, pairs[lane % 4], pairs[lane % 4 + 4], c);
             }
