@@ -11,7 +11,7 @@
  * tensor core adds 16 inputs at once to a sum, by mma.sync as by the wgmma of tiles. A warp has 16 outputs of
  * one slice of the inputs, and the same warps of a block the other slices. */
 namespace decode {
-namespace {
+namespace ordered { // a named namespace, because much of it is unused in builds for other GPUs
 
 using namespace gpu;
 
@@ -20,6 +20,8 @@ constexpr int OUTPUTS = 16, INPUTS = 16;                 // of an instruction
 constexpr int DEPTH = LINEAR_SLICE_STEP, STAGES = 12;    // inputs of a stage; stages of a warp's ring
 constexpr int N = VECTOR<bf16>;                          // elements of a pack
 constexpr int HALVES = norm_row::THREADS_MOST / THREADS; // threads of a norm for which a thread stands
+
+static_assert(DEPTH % INPUTS == 0, "a stage is whole instructions");
 
 /* How the row is divided: its norm, and the 2^log2 slices of its inputs. */
 struct Division {
@@ -248,7 +250,8 @@ Status launch(Ctx *ctx, const Product<bf16> &p, const Division &division) {
                         THREADS, shared_bytes(p), p, division);
 }
 
-} // namespace
+} // namespace ordered
+using namespace ordered;
 
 bool products_have_order(int64_t width, int64_t hidden) {
     constexpr int64_t MOST = 32768; // of which a block has a row

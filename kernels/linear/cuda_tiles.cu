@@ -14,7 +14,7 @@
  * of a slice are added from the first to the last, and the slices are added in order. The blocks of a cluster
  * take a slice each; where the tiles fill the device anyway, a block takes one slice after another. So the
  * bits of a row of y do not depend on the number of rows, which FUSE_INVARIANT requires. */
-namespace {
+namespace tile_products { // a named namespace, because much of it is unused in builds for other GPUs
 
 using namespace gpu;
 
@@ -322,7 +322,8 @@ Status launch_tokens(Ctx *ctx, const LinearForward *l, const Tiles &tiles) {
     return launch<Form<128, 2>, GATED>(ctx, l, tiles);
 }
 
-} // namespace
+} // namespace tile_products
+using namespace tile_products;
 
 /* It depends only on the layer, or else sums would depend on the number of rows. */
 int linear_slices(int64_t out, int steps) {
