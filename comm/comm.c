@@ -1,3 +1,4 @@
+#include "base/checked.h"
 #include "comm/comm_internal.h"
 
 #include "base/memory.h"
@@ -67,7 +68,7 @@ void comm_close(Comm *comm) {
 
 int64_t comm_padded(int size, int64_t count) {
     const int64_t step = (int64_t)size * PART_ELEMENTS;
-    return (count + step - 1) / step * step;
+    return pieces(count, step) * step;
 }
 
 Tensor comm_piece(const Comm *comm, Tensor whole) {

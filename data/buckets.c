@@ -1,5 +1,6 @@
 #include "data/buckets.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 #include "base/random.h"
 
@@ -20,12 +21,12 @@ struct Buckets {
 };
 
 uint32_t bucket_steps(int64_t length) {
-    int64_t steps = (length + BUCKET_STEP - 1) / BUCKET_STEP;
+    int64_t steps = pieces(length, BUCKET_STEP);
     return (uint32_t)(steps < BUCKET_SIZE_MOST ? steps : BUCKET_SIZE_MOST);
 }
 
 int64_t bucket_width(int64_t longest, int64_t most) {
-    int64_t width = (longest + BUCKET_STEP - 1) / BUCKET_STEP * BUCKET_STEP;
+    int64_t width = pieces(longest, BUCKET_STEP) * BUCKET_STEP;
     return width < most ? width : most;
 }
 

@@ -3,6 +3,7 @@
  * add a family, add a row: other code consults only the row and the Config. */
 #pragma once
 
+#include "base/checked.h"
 #include "data/end_tokens.h"
 #include "data/kept.h"
 #include "tasks/pictures/images/processor.h"
@@ -91,7 +92,7 @@ enum { VOCAB_PADDING = 128 };
 /* vocab rounded up to a multiple of 128, so that products have whole tiles. Padding rows are never
  * predicted. */
 static inline int64_t config_padded_vocab(const Config *c) {
-    return (c->vocab + VOCAB_PADDING - 1) / VOCAB_PADDING * VOCAB_PADDING;
+    return pieces(c->vocab, VOCAB_PADDING) * VOCAB_PADDING;
 }
 /* Total width of all heads' queries; of all keys (and of all values). */
 static inline int64_t config_query_width(const Config *c) {

@@ -1,5 +1,6 @@
 #include "model/parameters.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 
 #include <assert.h>
@@ -184,7 +185,7 @@ ParameterCount parameters_count(const Config *config) {
 
 /* Rounds up to a multiple of `unit`. */
 static int64_t ceiling(int64_t count, int64_t unit) {
-    return (count + unit - 1) / unit * unit;
+    return pieces(count, unit) * unit;
 }
 
 /* Assigns offsets in the order of the list. */

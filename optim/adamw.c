@@ -1,13 +1,14 @@
 #include "optim/adamw.h"
 
+#include "base/checked.h"
 #include "kernels/check.h"
 
 int64_t adamw_blocks(int64_t first, int64_t count) {
-    return (first + count + ADAMW_BLOCK - 1) / ADAMW_BLOCK - first / ADAMW_BLOCK;
+    return pieces(first + count, ADAMW_BLOCK) - first / ADAMW_BLOCK;
 }
 
 int64_t adamw_words(int64_t elements) {
-    return (elements + ADAMW_WORD - 1) / ADAMW_WORD;
+    return pieces(elements, ADAMW_WORD);
 }
 
 void adamw_mark(const AdamwParameter *parameters, int count, int32_t *words) {

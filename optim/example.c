@@ -1,3 +1,4 @@
+#include "base/checked.h"
 #include "base/memory.h"
 #include "kernels/example.h"
 #include "optim/adamw.h"
@@ -14,7 +15,7 @@ static Status take_state(Ctx *ctx, ExampleCall *e, Adamw *a) {
 
 static Status run(Ctx *ctx, ExampleCall *e) {
     const Dtype type = ctx->dtype, wide = wide_dtype(ctx);
-    const int64_t count = (e->batch * e->seq * e->width + ADAMW_UNIT - 1) / ADAMW_UNIT * ADAMW_UNIT;
+    const int64_t count = pieces(e->batch * e->seq * e->width, ADAMW_UNIT) * ADAMW_UNIT;
     const int64_t words = adamw_words(count);
     const Shape all = shape1(count);
     const AdamwParameter parameter = {0, count, true};

@@ -1,5 +1,6 @@
 #include "run/batch_generator.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -254,7 +255,7 @@ static Status read_pieces(Ctx *ctx, BatchGenerator *g) {
 /* The rows of a step. Each number of rows has a graph and tuned products of its own, so that a step that can
  * be captured takes some free places along, which read a token of no text. */
 static int64_t rows_of_step(const Ctx *ctx, const BatchGenerator *g) {
-    const int64_t rows = (g->count + PLACES_TOGETHER - 1) / PLACES_TOGETHER * PLACES_TOGETHER;
+    const int64_t rows = pieces(g->count, PLACES_TOGETHER) * PLACES_TOGETHER;
     return replay_allowed(ctx) && g->count > 1 ? (rows < g->rows ? rows : g->rows) : g->count;
 }
 

@@ -1,5 +1,6 @@
 #include "run/fit.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 #include "comm/rendezvous.h"
 #include "run/plan.h"
@@ -25,7 +26,7 @@ static int64_t blocks(const Trainer *t) {
  * whole blocks, and the hidden activations of the others. */
 static void set_level(Trainer *t, int64_t level) {
     const int64_t L = blocks(t);
-    t->model.recompute = (Recompute)((level + L - 1) / L);
+    t->model.recompute = (Recompute)pieces(level, L);
     t->model.spared = t->model.recompute * L - level;
 }
 

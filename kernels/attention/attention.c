@@ -1,5 +1,6 @@
 #include "kernels/attention/attention.h"
 
+#include "base/checked.h"
 #include "kernels/check.h"
 
 #include <assert.h>
@@ -31,7 +32,7 @@ static Status check_heads(const AttentionForward *a) {
  * kernels require. */
 static Status take_probabilities(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     int64_t keys = keys_of(a), pitch = keys, step = 16 / (int64_t)dtype_size(a->q.dtype);
-    if (ctx->device->backend == BACKEND_CUDA) pitch = (keys + step - 1) / step * step;
+    if (ctx->device->backend == BACKEND_CUDA) pitch = pieces(keys, step) * step;
     TRY(take(ctx, saved, "attention.probabilities", a->q.dtype,
              shape4(batch_of(a), a->heads, queries_of(a), pitch), &a->probabilities));
     a->probabilities = tensor_columns(a->probabilities, 0, keys);

@@ -1,5 +1,7 @@
 #include "kernels/attention/cpu_blocks.h"
 
+#include "base/checked.h"
+
 /* ---- small products ---- */
 
 /* Vectors in the last, narrower group of columns. */
@@ -69,7 +71,7 @@ AttentionProblem attention_problem(const Ctx *ctx, const AttentionForward *a) {
     p.key_rows = p.k.shape.d[1];
     p.drops = dropout_on(&a->dropout);
     if (p.drops && !ctx->measuring) p.dropout = dropout_mask(&a->dropout);
-    p.padded = (p.size + TILE_UNIT - 1) / TILE_UNIT * TILE_UNIT;
+    p.padded = pieces(p.size, TILE_UNIT) * TILE_UNIT;
     return p;
 }
 

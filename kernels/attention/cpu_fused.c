@@ -263,7 +263,7 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionProblem p = attention_problem(ctx, a);
     const bool few = p.queries <= FEW_QUERIES && !p.drops, tiles = on_tiles();
     const bool same = tiles && ctx->fuses & FUSE_INVARIANT; // a few queries have the bits of a block
-    int64_t blocks = few ? p.queries : (p.queries + QUERY_BLOCK - 1) / QUERY_BLOCK;
+    int64_t blocks = few ? p.queries : pieces(p.queries, QUERY_BLOCK);
     int64_t pairs = p.batch * p.heads;
     int64_t floats = tiles ? amx_forward_floats(&p) : forward_floats(&p);
     if (few) floats = same ? amx_query_floats(&p) : query_floats(&p);

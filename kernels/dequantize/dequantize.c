@@ -1,5 +1,6 @@
 #include "kernels/dequantize/dequantize.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 #include "kernels/check.h"
 
@@ -52,7 +53,7 @@ Status host_groups_open(Ctx *ctx, Tensor matrix, int64_t first, int64_t count, H
     *host = (HostGroups){.matrix = matrix, .first = first};
     if (ctx->device->backend == BACKEND_CPU) return OK;
     const int64_t tile = GROUP_ROWS * tensor_width(matrix), begin = first / tile * tile;
-    const int64_t end = (first + count + tile - 1) / tile * tile,
+    const int64_t end = pieces(first + count, tile) * tile,
                   bytes = (int64_t)dtype_bytes(matrix.dtype, end - begin);
     host->codes = tensor_view((char *)matrix.data + dtype_bytes(matrix.dtype, begin), U8, shape1(bytes));
     host->scales =

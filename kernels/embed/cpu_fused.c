@@ -1,4 +1,5 @@
 /* embed: one pass over memory adds the rows of all tables. */
+#include "base/checked.h"
 #include "kernels/embed/embed.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
@@ -62,8 +63,7 @@ static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last)
 static Status embed_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const EmbedBackward *e = contract;
     int64_t width = tensor_width(e->dy), threads = cpu_threads(ctx);
-    int64_t share =
-        ((width + threads - 1) / threads + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS;
+    int64_t share = pieces(pieces(width, threads), CACHE_LINE_FLOATS) * CACHE_LINE_FLOATS;
     PRIMITIVE (ctx, "scatter add", EMBEDDING) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static, 1)
         for (int64_t first = 0; first < width; first += share)

@@ -263,8 +263,8 @@ static void block_of_outputs(const LinearForward *l, const GroupOfX *groups, int
  * are those of x if the weights are quantized, else NULL. */
 static void dot_rows(Ctx *ctx, const LinearForward *l, const GroupOfX *groups) {
     int64_t rows = tensor_rows(l->x), out = tensor_rows(l->weight);
-    int64_t blocks = (out + BLOCK - 1) / BLOCK, stride = (blocks + STREAMS - 1) / STREAMS;
-    const int64_t parts = (rows + ROWS - 1) / ROWS * stride;
+    int64_t blocks = pieces(out, BLOCK), stride = pieces(blocks, STREAMS);
+    const int64_t parts = pieces(rows, ROWS) * stride;
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t part = 0; part < parts; part++) {
         const int64_t top = part / stride * ROWS;

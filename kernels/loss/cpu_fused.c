@@ -1,4 +1,5 @@
 /* loss, in chunks of rows. */
+#include "base/checked.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/loss/loss.h"
 #include "kernels/real.h"
@@ -166,11 +167,11 @@ static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const Loss *l = contract;
     int64_t rows = tensor_rows(l->hidden), most = CHUNK_LOGITS / l->vocab;
     if (most < FEWEST_ROWS) most = FEWEST_ROWS;
-    int64_t chunks = (rows + most - 1) / most;
-    int64_t size = chunks ? (rows + chunks - 1) / chunks : 0; // equal chunks, so that the last one is not
-                                                              // short
-    int64_t room = rows < most ? rows : most; // a shorter batch needs a single, possibly larger chunk
-    Tensor logits, wide = {0};                // (room, vocab), (threads, vocab)
+    int64_t chunks = pieces(rows, most);
+    int64_t size = chunks ? pieces(rows, chunks) : 0; // equal chunks, so that the last one is not
+                                                      // short
+    int64_t room = rows < most ? rows : most;         // a shorter batch needs a single, possibly larger chunk
+    Tensor logits, wide = {0};                        // (room, vocab), (threads, vocab)
     TRY(take(ctx, ARENA_SCRATCH, "loss.logits", STORED_DTYPE, shape2(room, l->vocab), &logits));
     if (STORED_DTYPE != F32)
         TRY(take(ctx, ARENA_SCRATCH, "loss.wide", F32, shape2(cpu_threads(ctx), l->vocab), &wide));

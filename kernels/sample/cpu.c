@@ -1,4 +1,6 @@
 #include "kernels/sample/sample.h"
+
+#include "base/checked.h"
 #include "kernels/sample/weight.h"
 
 #include <math.h>
@@ -46,7 +48,7 @@ static Cut cut(const int32_t *weights, int64_t vocab, int32_t low, Reach at_low,
     }
     Cut c = {low, high, above, 1, at_low.mass};
     if (at_low.count - above.count == 1) return c;
-    int64_t by_count = count - above.count, by_mass = low ? (mass - above.mass + low - 1) / low : 0;
+    int64_t by_count = count - above.count, by_mass = low ? pieces(mass - above.mass, low) : 0;
     c.ties = by_count > by_mass ? by_count : by_mass;
     c.mass = above.mass + c.ties * low;
     return c;

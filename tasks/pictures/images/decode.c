@@ -1,5 +1,6 @@
 #include "tasks/pictures/images/decode.h"
 
+#include "base/checked.h"
 #include "base/files.h"
 #include "base/memory.h"
 
@@ -17,8 +18,8 @@ enum {
 
 /* The most memory that decoding may take, in bytes. */
 static size_t bound(const ImageHeader *header, int64_t length) {
-    int64_t height = (header->height + BLOCK - 1) / BLOCK * BLOCK;
-    int64_t width = (header->width + BLOCK - 1) / BLOCK * BLOCK;
+    int64_t height = pieces(header->height, BLOCK) * BLOCK;
+    int64_t width = pieces(header->width, BLOCK) * BLOCK;
     int64_t bytes = BYTES_PER_PIXEL + (header->interlaced ? BYTES_INTERLACED : 0);
     return (size_t)(height * width * bytes + 4 * length + TABLES);
 }
