@@ -98,7 +98,7 @@ static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t
     c->context = CONTEXT;
     c->vocab = VOCAB;
     if (family->wide) {
-        c->head_size = strcmp(family->preset, "qwen3-0.6b") == 0 ? 128 : 64;
+        c->head_size = c->head_norms ? 128 : 64;
         c->width = 512;
         c->kv_heads = c->kv_heads == c->heads ? 8 : 2;
         c->heads = 8;

@@ -335,12 +335,11 @@ Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *
     return OK;
 }
 
-Status forward_token(Ctx *ctx, const AttentionForward *a, const TokenNorms &norms) {
+Status forward_token(Ctx *ctx, const AttentionForward *a, const TokenTurn &turn) {
     Problem p;
     int64_t longest;
     TRY(make_problem(a, &p));
     const Fresh fresh = fresh_of(a, &p, &longest);
-    const Turn turn = {true, norms.query, norms.key, data_of<float>(a->frequencies), norms.eps};
     if (!fits_decode_tensor(ctx, p) || p.queries != 1)
         return fail(ERROR_INTERNAL, "attention: no kernel takes this token");
     PRIMITIVE (ctx, "attention", ATTENTION) TRY(decode_tensor(ctx, p, fresh, turn, longest));

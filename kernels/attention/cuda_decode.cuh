@@ -18,20 +18,11 @@ struct Fresh {
     const int *pasts; // those of each batch row; NULL: one past for all
 };
 
-/* What a decoder's token has not had before: norms of its heads, rotary positions. Then the queries are one
- * token's, and `fresh` is its key and value. */
-struct Turn {
-    bool on;
-    const bf16 *query_norm, *key_norm; // (D) or NULL
-    const float *frequencies;          // (D/2) or NULL
-    float eps;
-};
-
 /* Attention on tensor cores, for bf16 and whole vectors; there are `longest` keys or fewer. For a turned
  * token the kernel reads the position and the cache's earlier rows before it waits for earlier kernels, so
  * these must not write them. */
 bool fits_decode_tensor(const Ctx *ctx, const Problem &p);
-CHECKED Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Turn &turn,
+CHECKED Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn,
                              int64_t longest);
 
 namespace {

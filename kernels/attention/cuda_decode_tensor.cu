@@ -61,7 +61,7 @@ __device__ inline void start_tile(bf16 *tile, const Problem &p, const Rows &cach
 /* ---- queries ---- */
 
 /* A row's columns that this lane has, of a token that is turned: normalized, and rotated by its position. */
-__device__ inline void turn_row(const Turn &turn, const bf16 *norm, const float2 *angles, int width,
+__device__ inline void turn_row(const TokenTurn &turn, const bf16 *norm, const float2 *angles, int width,
                                 Words &words) {
     constexpr int N = VECTOR<bf16>;
     const int lane = int(threadIdx.x) % 32, column = lane * N, half = width / 2;
@@ -98,7 +98,7 @@ __device__ inline void turn_row(const Turn &turn, const bf16 *norm, const float2
 /* Puts the rows of queries in shared memory, and a turned token's key and value. A warp takes every fourth
  * row. */
 template <int WIDTH, int M>
-__device__ inline void load_rows(const Problem &p, const Fresh &fresh, const Turn &turn,
+__device__ inline void load_rows(const Problem &p, const Fresh &fresh, const TokenTurn &turn,
                                  const BlockRows &rows, Room<WIDTH, M> &room) {
     constexpr int EACH = (ROWS * M + 2 + WARPS - 1) / WARPS;
     const int warp = int(threadIdx.x) / 32, column = int(threadIdx.x) % 32 * 8;
@@ -192,8 +192,7 @@ __device__ inline void attend(Room<WIDTH, M> &room, int stage, int first, const 
                     if (first + warp * OWN + 8 * n + 2 * t + i % 2 >= seen[m][half]) s[m][n][i] = -INFINITY;
                     maximum = fmaxf(maximum, s[m][n][i]);
                 }
-            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
-            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+            maximum = quad_max(maximum);
             if (t == 0) room.maxima[warp][16 * m + 8 * half + g] = maximum;
         }
     __syncthreads();
@@ -304,9 +303,7 @@ __device__ inline void finish(const Problem &p, const BlockRows &rows, const Res
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float sum = result.sum[m][half];
-            sum += __shfl_xor_sync(~0u, sum, 1);
-            sum += __shfl_xor_sync(~0u, sum, 2);
+            const float sum = quad_sum(result.sum[m][half]);
             const float inverse = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
             const int row = 16 * m + 8 * half + g;
             const HeadTile at = rows.at(row);
@@ -339,7 +336,7 @@ __device__ inline void finish(const Problem &p, const BlockRows &rows, const Res
 template <int WIDTH, int M>
 __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
     decode_tensor_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
-                         const __grid_constant__ Turn turn, int heads, int queries, int blocks) {
+                         const __grid_constant__ TokenTurn turn, int heads, int queries, int blocks) {
     extern __shared__ __align__(16) uint8_t shared_memory[];
     typedef Room<WIDTH, M> Shared;
     Shared &room = *reinterpret_cast<Shared *>(shared_memory);
@@ -376,11 +373,12 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
         float2 &angle = room.angles[threadIdx.x];
         sincosf(float(range.past) * turn.frequencies[threadIdx.x], &angle.y, &angle.x);
     }
-    if (turn.on) __syncthreads();
-    if (turn.on)
+    if (turn.on) {
+        __syncthreads();
         wait_for_previous();
-    else
+    } else {
         let_next_start();
+    }
     load_rows<WIDTH, M>(p, fresh, turn, rows, room);
     if constexpr (HOPPER)
         if (blocks > 1) cluster_join(); // all blocks of the cluster have started
@@ -433,7 +431,7 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
 }
 
 template <int WIDTH, int M>
-Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Turn &turn, int heads, int queries,
+Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn, int heads, int queries,
               int blocks) {
     static_assert(shared_bytes<WIDTH, M>(1) <= tensor_shared_bytes(WIDTH), "as fits_tensor_cores assumes");
     const dim3 grid(unsigned(divide_up(p.queries, queries) * blocks), unsigned(p.heads / heads),
@@ -458,7 +456,7 @@ bool fits_decode_tensor(const Ctx *ctx, const Problem &p) {
 
 /* Queries of different documents see keys from different ones on, so these are not taken together. Blocks
  * share the keys of a query as long as there are multiprocessors for them. */
-Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Turn &turn, int64_t longest) {
+Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn, int64_t longest) {
     const CudaDevice *device = cuda_device(ctx);
     int heads = p.group < ROWS ? p.group : ROWS, blocks = 1;
     while (p.group % heads != 0) heads--;

@@ -135,14 +135,16 @@ CHECKED Status backward_exact(Ctx *ctx, const Problem *p);
 /* Also appends to the cache. */
 CHECKED Status forward_decode(Ctx *ctx, const Problem *p, const AttentionForward *a);
 
-/* The norms of a token's heads, (D) or NULL. */
-struct TokenNorms {
-    const __nv_bfloat16 *query, *key;
+/* What a decoder's token has not had before: norms of its heads, rotary positions. */
+struct TokenTurn {
+    bool on;
+    const bf16 *query_norm, *key_norm; // (D) or NULL
+    const float *frequencies;          // (D/2) or NULL
     float eps;
 };
-/* Attention of one token in bf16 to the cache and itself, with the norms and rotary positions of its heads,
- * in one kernel: a part of decoding a token. The bits are those of forward_decode. */
-CHECKED Status forward_token(Ctx *ctx, const AttentionForward *a, const TokenNorms &norms);
+/* Attention of one token in bf16 to the cache and itself, with its turn, in one kernel: a part of decoding a
+ * token. The bits are those of forward_decode. */
+CHECKED Status forward_token(Ctx *ctx, const AttentionForward *a, const TokenTurn &turn);
 
 CHECKED Status make_problem(const AttentionForward *a, Problem *p);
 

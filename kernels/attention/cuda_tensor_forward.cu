@@ -64,9 +64,7 @@ __device__ inline void finish(const Problem &p, Softmax<M> &state, float (&o)[M]
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float sum = state.sum[m][half];
-            sum += __shfl_xor_sync(~0u, sum, 1);
-            sum += __shfl_xor_sync(~0u, sum, 2);
+            const float sum = quad_sum(state.sum[m][half]);
             const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
 #pragma unroll
             for (int n = 0; n < WIDTH / 8; n++) {

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 namespace attention {
 
@@ -208,8 +209,7 @@ __device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][N][4], floa
 #pragma unroll
             for (int n = 0; n < N; n++)
                 maximum = fmaxf(maximum, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
-            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+            maximum = quad_max(maximum);
             // A row that has seen no key has maximum -inf, and all its exponentials must be 0. The factor of
             // an unchanged maximum must be 1, which a fused multiply-add would miss by base's rounding: or
             // else the bits of a row would depend on the tiles that it does not see.

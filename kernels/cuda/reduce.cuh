@@ -28,6 +28,19 @@ __device__ inline float warp_max(float x) {
     return warp_reduce(x, Max());
 }
 
+/* Over the four neighbouring lanes that hold a row of a product's sums (cuda/instructions.cuh). */
+template <class Combine>
+__device__ inline float quad_reduce(float x, Combine combine) {
+    x = combine(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return combine(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ inline float quad_sum(float x) {
+    return quad_reduce(x, Sum());
+}
+__device__ inline float quad_max(float x) {
+    return quad_reduce(x, Max());
+}
+
 /* For a one-dimensional block of Threads threads, a multiple of 32; all of them must call it. */
 template <int Threads, class T, class Combine>
 __device__ inline T block_reduce(T x, Combine combine) {

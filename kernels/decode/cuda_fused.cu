@@ -137,46 +137,21 @@ Heads<T> heads_of(const Token *t) {
     return h;
 }
 
-/* The rows of a view as those of one sequence. */
-Tensor of_sequence(const Tensor &rows) {
-    return tensor_reshape(rows, shape3(1, tensor_rows(rows), tensor_width(rows)));
-}
-
 /* Attention with the bits that the token has among others. */
 Status attend_in_order(Token *t) {
-    const Decode *d = t->d;
-    const int64_t queries = tensor_width(t->heads), kv = tensor_width(t->l->cache_k);
-    const Tensor qkv = of_sequence(t->qkv);
-    AttentionForward a = {};
-    a.q = tensor_columns(qkv, 0, queries);
-    a.k = tensor_columns(qkv, queries, kv);
-    a.v = tensor_columns(qkv, queries + kv, kv);
-    a.y = of_sequence(t->heads);
-    a.heads = d->heads;
-    a.kv_heads = d->kv_heads;
-    a.causal = true;
-    a.scale = d->scale;
-    a.frequencies = d->frequencies;
-    a.cache_k = of_sequence(t->l->cache_k);
-    a.cache_v = of_sequence(t->l->cache_v);
-    a.past = d->past;
-    a.past_on_device = d->past_on_device;
-    return attention::forward_token(
-        t->ctx, &a,
-        {data_of<bf16>(t->l->query_norm.weight), data_of<bf16>(t->l->key_norm.weight), float(d->eps)});
+    const DecodeLayer *l = t->l;
+    AttentionForward a = decode_attention(t->d, l, t->qkv);
+    a.y = tensor_reshape(t->heads, a.q.shape);
+    return attention::forward_token(t->ctx, &a,
+                                    {true, data_of<bf16>(l->query_norm.weight),
+                                     data_of<bf16>(l->key_norm.weight), data_of<float>(a.frequencies),
+                                     float(t->d->eps)});
 }
 
 template <class T>
-Status self_attention(Token *t) {
+Status attend(Token *t) {
     const Decode *d = t->d;
     const DecodeLayer *l = t->l;
-    PRIMITIVE (t->ctx, "norm, qkv", MATRIX)
-        TRY(product(t->ctx, enter<T>(t, l->norm1, l->qkv, t->qkv), false));
-    if (t->ctx->fuses & FUSE_INVARIANT) {
-        TRY(attend_in_order(t));
-        PRIMITIVE (t->ctx, "projection", MATRIX) TRY(leave<T>(t, l->norm1, t->heads, l->projection));
-        return OK;
-    }
     Heads<T> h = heads_of<T>(t);
     h.query_norm = data_of<T>(l->query_norm.weight);
     h.key_norm = data_of<T>(l->key_norm.weight);
@@ -188,6 +163,15 @@ Status self_attention(Token *t) {
     h.capacity = int(tensor_rows(l->cache_k));
     h.row_stride = int(tensor_width(l->cache_k));
     PRIMITIVE (t->ctx, "attention", ATTENTION) TRY(heads(t->ctx, h, int(sizes_of(d).D), false));
+    return OK;
+}
+
+template <class T>
+Status self_attention(Token *t) {
+    const DecodeLayer *l = t->l;
+    PRIMITIVE (t->ctx, "norm, qkv", MATRIX)
+        TRY(product(t->ctx, enter<T>(t, l->norm1, l->qkv, t->qkv), false));
+    TRY(t->ctx->fuses & FUSE_INVARIANT ? attend_in_order(t) : attend<T>(t));
     PRIMITIVE (t->ctx, "projection", MATRIX) TRY(leave<T>(t, l->norm1, t->heads, l->projection));
     return OK;
 }

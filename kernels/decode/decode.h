@@ -36,6 +36,7 @@
  * [0, V). */
 #pragma once
 
+#include "kernels/attention/attention.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/norm.h"
 
@@ -94,6 +95,9 @@ CHECKED Status decode_forward(Ctx *ctx, const Decode *decode);
 
 /* Runs the naive form, even if the fused one is selected. */
 CHECKED Status decode_naive(Ctx *ctx, const Decode *decode);
+
+/* The self attention of a layer from its packed queries, keys and values; y is empty. */
+AttentionForward decode_attention(const Decode *decode, const DecodeLayer *layer, Tensor qkv);
 
 /* The work of a token. FLOPs are the sum over the naive form's operations. Bytes: every needed weight is read
  * once, and the valid rows of caches and memories. */

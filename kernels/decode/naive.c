@@ -1,5 +1,4 @@
 /* The specification of decode: the operations that it fuses, one after another. */
-#include "kernels/attention/attention.h"
 #include "kernels/decode/decode.h"
 #include "kernels/embed/embed.h"
 #include "kernels/residual/residual.h"
@@ -13,15 +12,6 @@ typedef struct {
     const DecodeLayer *l;
     Residual x;
 } Token;
-
-/* Queries come first, then keys, then values. */
-static int64_t query_width(const Token *t) {
-    return tensor_width(t->l->projection.weight);
-}
-
-static int64_t kv_width(const Token *t) {
-    return tensor_width(t->l->cache_k);
-}
 
 static Status linear(Token *t, const char *name, const DecodeAffine *a, Tensor x, LinearForward *l) {
     l->x = x;
@@ -51,9 +41,6 @@ static Status head_norm(Token *t, const char *name, const DecodeAffine *a, Tenso
 }
 
 static Status attend(Token *t, const char *name, AttentionForward *a) {
-    a->heads = t->d->heads;
-    a->kv_heads = t->d->kv_heads;
-    a->scale = t->d->scale;
     t->ctx->call = name;
     return attention_forward(t->ctx, a, ARENA_SCRATCH);
 }
@@ -63,22 +50,30 @@ static Tensor of_sequence(Tensor rows) {
     return tensor_reshape(rows, shape3(1, tensor_rows(rows), tensor_width(rows)));
 }
 
+/* Queries come first, then keys, then values. */
+AttentionForward decode_attention(const Decode *d, const DecodeLayer *l, Tensor qkv) {
+    const int64_t Q = tensor_width(l->projection.weight), kv = tensor_width(l->cache_k);
+    const Tensor row = of_sequence(qkv);
+    return (AttentionForward){.q = tensor_columns(row, 0, Q),
+                              .k = tensor_columns(row, Q, kv),
+                              .v = tensor_columns(row, Q + kv, kv),
+                              .heads = d->heads,
+                              .kv_heads = d->kv_heads,
+                              .causal = true,
+                              .scale = d->scale,
+                              .frequencies = d->frequencies,
+                              .cache_k = of_sequence(l->cache_k),
+                              .cache_v = of_sequence(l->cache_v),
+                              .past = d->past,
+                              .past_on_device = d->past_on_device};
+}
+
 /* ---- the branches: x = x + f(u) ---- */
 
 static Status self_attention(Token *t, Tensor u) {
-    const Decode *d = t->d;
-    const int64_t Q = query_width(t), kv = kv_width(t);
-    LinearForward qkv = {.parts = d->qkv_parts, .fp8 = true};
+    LinearForward qkv = {.parts = t->d->qkv_parts, .fp8 = true};
     TRY(linear(t, "attention.qkv", &t->l->qkv, u, &qkv));
-    AttentionForward a = {.q = tensor_columns(qkv.y, 0, Q),
-                          .k = tensor_columns(qkv.y, Q, kv),
-                          .v = tensor_columns(qkv.y, Q + kv, kv),
-                          .causal = true,
-                          .frequencies = d->frequencies,
-                          .cache_k = of_sequence(t->l->cache_k),
-                          .cache_v = of_sequence(t->l->cache_v),
-                          .past = d->past,
-                          .past_on_device = d->past_on_device};
+    AttentionForward a = decode_attention(t->d, t->l, qkv.y);
     TRY(head_norm(t, "query norm", &t->l->query_norm, a.q));
     TRY(head_norm(t, "key norm", &t->l->key_norm, a.k));
     TRY(attend(t, "attention", &a));
@@ -87,13 +82,16 @@ static Status self_attention(Token *t, Tensor u) {
 
 static Status cross_attention(Token *t, Tensor u) {
     const Tensor memory = of_sequence(t->l->memory);
-    const int64_t kv = kv_width(t);
+    const int64_t kv = tensor_width(t->l->cache_k);
     LinearForward query = {.fp8 = true};
     TRY(linear(t, "cross.query", &t->l->query, u, &query));
     AttentionForward a = {.q = query.y,
                           .k = tensor_columns(memory, 0, kv),
                           .v = tensor_columns(memory, kv, kv),
-                          .key_lengths = t->d->memory_length};
+                          .key_lengths = t->d->memory_length,
+                          .heads = t->d->heads,
+                          .kv_heads = t->d->kv_heads,
+                          .scale = t->d->scale};
     TRY(attend(t, "cross attention", &a));
     return add(t, "cross.projection", &t->l->cross_projection, a.y);
 }

@@ -136,11 +136,6 @@ __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_any(const ForwardRows
     }
 }
 
-/* Threads of a block that holds one row with `packs` packs per thread: whole warps. */
-int block_threads(int64_t row_packs, int packs) {
-    return (int)divide_up(row_packs, packs * WARP) * WARP;
-}
-
 template <typename T>
 struct ForwardPlan {
     void (*kernel)(ForwardRows<T>);
@@ -152,8 +147,10 @@ struct ForwardPlan {
 template <typename T, NormKind KIND, bool DROP>
 ForwardPlan<T> forward_plan(int64_t row_packs, bool spread) {
     const int rows = ROWS_THREADS / WARP;
-    if (spread && row_packs > WARP && row_packs <= BLOCK_THREADS)
-        return {norm_rows<T, KIND, 1, false, DROP>, block_threads(row_packs, 1), 1};
+    const norm_row::Order order((int)row_packs);
+    if (!order.fits()) return {norm_rows_any<T, KIND>, BLOCK_THREADS, 1};
+    if (spread && order.each == 1 && order.threads > WARP)
+        return {norm_rows<T, KIND, 1, false, DROP>, order.threads, 1};
     switch (divide_up(row_packs, WARP)) {
     case 1: return {norm_rows<T, KIND, 1, true, DROP>, ROWS_THREADS, rows};
     case 2: return {norm_rows<T, KIND, 2, true, DROP>, ROWS_THREADS, rows};
@@ -164,13 +161,11 @@ ForwardPlan<T> forward_plan(int64_t row_packs, bool spread) {
     case 7:
     case 8: return {norm_rows<T, KIND, 8, true, DROP>, ROWS_THREADS, rows};
     }
-    if (row_packs <= 2 * BLOCK_THREADS)
-        return {norm_rows<T, KIND, 2, false, DROP>, block_threads(row_packs, 2), 1};
-    if (row_packs <= 4 * BLOCK_THREADS)
-        return {norm_rows<T, KIND, 4, false, DROP>, block_threads(row_packs, 4), 1};
-    if (row_packs <= 8 * BLOCK_THREADS)
-        return {norm_rows<T, KIND, 8, false, DROP>, block_threads(row_packs, 8), 1};
-    return {norm_rows_any<T, KIND>, BLOCK_THREADS, 1};
+    switch (order.each) {
+    case 2: return {norm_rows<T, KIND, 2, false, DROP>, order.threads, 1};
+    case 4: return {norm_rows<T, KIND, 4, false, DROP>, order.threads, 1};
+    default: return {norm_rows<T, KIND, 8, false, DROP>, order.threads, 1};
+    }
 }
 
 template <typename T, NormKind KIND>

@@ -1,11 +1,10 @@
 /* cuda_group: sums over the threads that hold a row, for both passes of the fused norm. */
 #pragma once
 
-#include "kernels/cuda/packs.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/norm/cuda_row.cuh"
 
-static constexpr int WARP = 32;
-static constexpr int BLOCK_THREADS = 256; // most threads, if a block holds one row
+static constexpr int WARP = norm_row::WARP;
+static constexpr int BLOCK_THREADS = norm_row::THREADS_MOST; // if a block holds one row
 
 /* Sums a and b over the row's group; every thread gets the sums. `slot` alternates between calls, so that one
  * barrier is enough: no thread overwrites a slot that another may still read. */
