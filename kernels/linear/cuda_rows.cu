@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l
             float z = total + (l.bias ? to_float(l.bias[first + o]) : 0.f);
             if (l.skip) z += to_float(l.skip[at]);
             if (l.pre) l.pre[at] = from_float<T>(z);
-            DISPATCH_ACTIVATION(l.activation, A, l.y[at] = from_float<Y>(activated<A>(z)));
+            l.y[at] = from_float<Y>(activated_by(l.activation, z));
         }
 }
 

@@ -219,11 +219,9 @@ __device__ inline void write(const Tiles &l, const Place<F> &mine, const typenam
             finish<F>(l, parts, token, EIGHT, row, width + first, count, up);
 #pragma unroll
             for (int e = 0; e < EIGHT; e++) z[e] = gated(z[e], up[e]);
-        } else {
-            DISPATCH_ACTIVATION(l.activation, A, {
+        } else if (l.activation != ACTIVATION_NONE) {
 #pragma unroll
-                for (int e = 0; e < EIGHT; e++) z[e] = activated<A>(z[e]);
-            });
+            for (int e = 0; e < EIGHT; e++) z[e] = activated_by(l.activation, z[e]);
         }
         if (l.wide)
             store_eight(static_cast<float *>(l.y) + at, count, l.vectors, z);
@@ -294,7 +292,8 @@ Status launch(Ctx *ctx, const LinearForward *l, Tiles tiles) {
     const int64_t in = tensor_width(l->weight);
     CUtensorMap weight, x;
     const int64_t across = divide_up(tiles.rows, F::TOKENS), down = divide_up(tiles.out, F::GROUPS * OUTPUTS);
-    tiles.blocks = F::ALONE && 2 * across * down >= cuda_device(ctx)->multiprocessors ? 1 : tiles.slices;
+    const bool at_once = across * down * tiles.slices <= cuda_device(ctx)->multiprocessors;
+    tiles.blocks = F::ALONE && !at_once ? 1 : tiles.slices;
     TRY(GATED ? gated_map(l->weight.data, tiles.out, in, F::GROUPS * OUTPUTS, &weight)
               : matrix_map_encode(l->weight.data, tiles.out, in, in, F::GROUPS * OUTPUTS, &weight));
     TRY(matrix_map_encode(l->x.data, tiles.rows, in, in, F::TOKENS, &x));
