@@ -320,9 +320,10 @@ static void form_follows_the_specification(void **state) {
                 change[o] = fmax(change[o], distance_of(moved[o], want[o], counts[o]));
         }
         rig_run(variant, body, c, in, got);
-        assert_false(served && c->odd);
+        const bool odd = c->odd && (variant->dtype != BF16 || head_size_of(c) % 16 != 0);
+        assert_false(served && odd);
         served_cases += served;
-        fitting += !c->odd;
+        fitting += !odd;
         for (int o = 0; o < OUTPUTS; o++) {
             double off = distance_of(got[o], want[o], counts[o]);
             if (!(off <= ALLOWED * change[o]))

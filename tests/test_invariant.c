@@ -14,6 +14,7 @@ enum {
     LAYERS = 2,
     VOCAB = 131,         // padded
     CONTEXT = 150,       // more than two of attention's blocks of keys
+    LONG = 1100,         // more than a cluster of blocks takes at once
     ROWS = 64,           // of a batch
     PROMPT = 12,         // tokens of its longest prompt
     DRAWN = 5,           // tokens that are sampled
@@ -34,10 +35,11 @@ typedef struct {
     Ctx ctx;
     Transformer model;
     BatchGenerator generator;
-    int64_t rows; // of the generator
-    Cache cache;  // of one text
+    int64_t rows;    // of the generator
+    int64_t context; // of the one text
+    Cache cache;     // its own
     Tensor tokens, logits;
-    float *alone; // (CONTEXT, padded vocabulary): the logits of `tokens`
+    float *alone; // (context, padded vocabulary): the logits of `tokens`
     float *read;  // the same, of the last pass
     BatchRow texts[TEXTS];
     uint64_t seed; // of the mix
@@ -75,18 +77,18 @@ static Status rehearse(Ctx *ctx, void *program) {
     Subject *s = program;
     TRY(transformer_take(ctx, &s->model, false));
     TRY(batch_generator_take(ctx, &s->generator));
-    TRY(transformer_take_cache(ctx, &s->model, 1, CONTEXT, 0, &s->cache));
-    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(1, CONTEXT), &s->tokens));
-    TRY(take(ctx, ARENA_SAVED, "logits", F32, shape2(CONTEXT, padded(s)), &s->logits));
+    TRY(transformer_take_cache(ctx, &s->model, 1, s->context, 0, &s->cache));
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(1, s->context), &s->tokens));
+    TRY(take(ctx, ARENA_SAVED, "logits", F32, shape2(s->context, padded(s)), &s->logits));
     if (!ctx->measuring) return OK;
-    TRY(forward(ctx, s, 0, CONTEXT, NULL));
-    TRY(forward(ctx, s, 0, CONTEXT, &s->cache));
+    TRY(forward(ctx, s, 0, s->context, NULL));
+    TRY(forward(ctx, s, 0, s->context, &s->cache));
     s->cache.length = 0;
     return OK;
 }
 
-static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t seed) {
-    *s = (Subject){.rows = rows};
+static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t context, int64_t seed) {
+    *s = (Subject){.rows = rows, .context = context};
     Config *c = &s->session.config;
     expect_ok(config_preset(family->preset, c));
     c->layers = LAYERS;
@@ -95,14 +97,14 @@ static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t
     c->head_size = 24; // neither a multiple of a vector's lanes nor of a tile
     c->width = 96;
     c->hidden = 160;
-    c->context = CONTEXT;
+    c->context = s->context;
     c->vocab = VOCAB;
     if (family->wide) {
         c->head_size = c->head_norms ? 128 : 64;
-        c->width = 512;
+        c->width = 1024;
         c->kv_heads = c->kv_heads == c->heads ? 8 : 2;
         c->heads = 8;
-        c->hidden = 1288;
+        c->hidden = 4168; // slices of more inputs than a block has in shared memory
     }
     c->init_std = family->wide ? 0.1 : 0.3; // far from flat
     s->session.device = test_device(family->backend);
@@ -113,8 +115,8 @@ static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t
     expect_ok(runner_open(&s->session, &s->ctx, &s->model));
     batch_generator_open(&s->model, rows, WINDOW, &s->generator);
     expect_ok(runner_start(&(Runner){&s->session, &s->ctx, &s->model, rehearse, s, false, seed, NULL}));
-    s->alone = memory_array((size_t)(CONTEXT * padded(s)), sizeof *s->alone);
-    s->read = memory_array((size_t)(CONTEXT * padded(s)), sizeof *s->read);
+    s->alone = memory_array((size_t)(s->context * padded(s)), sizeof *s->alone);
+    s->read = memory_array((size_t)(s->context * padded(s)), sizeof *s->read);
     s->drawn = memory_array((size_t)(TEXTS * DRAWN * padded(s)), sizeof *s->drawn);
 }
 
@@ -210,8 +212,8 @@ static void mix(Subject *s, uint64_t seed) {
 /* The tokens before `from` are in the cache. */
 static void expect_pieces(Subject *s, int64_t from, int64_t piece) {
     s->cache.length = from;
-    for (int64_t first = from; first < CONTEXT; first += piece) {
-        int64_t count = CONTEXT - first < piece ? CONTEXT - first : piece;
+    for (int64_t first = from; first < s->context; first += piece) {
+        int64_t count = s->context - first < piece ? s->context - first : piece;
         expect_ok(forward(&s->ctx, s, first, count, &s->cache));
         for (int64_t i = 0; i < count; i++)
             expect_same_logits(s->read + i * padded(s), s->alone + (first + i) * padded(s));
@@ -220,7 +222,7 @@ static void expect_pieces(Subject *s, int64_t from, int64_t piece) {
 
 static void decode_all(Subject *s, int64_t first, float *logits) {
     s->cache.length = first;
-    for (int64_t i = first; i < CONTEXT; i++) {
+    for (int64_t i = first; i < s->context; i++) {
         Tensor token = tensor_elements(s->tokens, i, shape1(1));
         ArenaMark mark = arena_mark(&s->ctx.arenas[ARENA_SAVED]);
         expect_ok(transformer_decode(&s->ctx, &s->model, token, &s->cache,
@@ -232,9 +234,9 @@ static void decode_all(Subject *s, int64_t first, float *logits) {
 }
 
 static void expect_decoded(Subject *s) {
-    float *logits = memory_array((size_t)(CONTEXT * padded(s)), sizeof *logits);
+    float *logits = memory_array((size_t)(s->context * padded(s)), sizeof *logits);
     decode_all(s, 0, logits);
-    for (int64_t i = 0; i < CONTEXT; i++)
+    for (int64_t i = 0; i < s->context; i++)
         expect_same_logits(logits + i * padded(s), s->alone + i * padded(s));
     memory_free(logits);
 }
@@ -250,12 +252,12 @@ static void expect_few_rows(Subject *s) {
 }
 
 static void expect_all_pieces(Subject *s) {
-    static const int64_t pieces[] = {1, 3, 7, 64, CONTEXT};
-    int32_t ids[CONTEXT];
-    for (int i = 0; i < CONTEXT; i++) ids[i] = (int32_t)random_below(5, 0, (uint64_t)i, VOCAB);
-    put_tokens(s, ids, CONTEXT);
-    expect_ok(forward(&s->ctx, s, 0, CONTEXT, NULL));
-    memcpy(s->alone, s->read, (size_t)(CONTEXT * padded(s)) * sizeof *s->alone);
+    const int64_t pieces[] = {1, 3, 7, 64, s->context};
+    int32_t ids[LONG];
+    for (int i = 0; i < s->context; i++) ids[i] = (int32_t)random_below(5, 0, (uint64_t)i, VOCAB);
+    put_tokens(s, ids, s->context);
+    expect_ok(forward(&s->ctx, s, 0, s->context, NULL));
+    memcpy(s->alone, s->read, (size_t)(s->context * padded(s)) * sizeof *s->alone);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) expect_pieces(s, 0, pieces[i]);
     expect_decoded(s);
     if (s->session.device->backend == BACKEND_CPU) expect_few_rows(s);
@@ -268,7 +270,7 @@ static void on_family(const Family *family, int mixes) {
     enum { SIZES = sizeof rows / sizeof *rows };
     for (int i = 0; i < SIZES; i++) {
         Subject s;
-        open_subject(&s, family, rows[i], 3 + i);
+        open_subject(&s, family, rows[i], CONTEXT, 3 + i);
         const int count =
             rows[i] == ROWS ? 1 : mixes / (SIZES - 1); // the largest takes as long as the others
         for (int m = 0; m < count; m++) mix(&s, (uint64_t)(100 * i + m));
@@ -276,6 +278,13 @@ static void on_family(const Family *family, int mixes) {
         if (i == 0) expect_all_pieces(&s);
         close_subject(&s);
     }
+}
+
+static void on_long_text(const Family *family) {
+    Subject s;
+    open_subject(&s, family, 1, LONG, 9);
+    expect_all_pieces(&s);
+    close_subject(&s);
 }
 
 static void on_families(Backend backend) {
@@ -296,9 +305,11 @@ static void test_floats_cuda(void **state) {
     (void)state;
     if (!test_device(BACKEND_CUDA)) skip();
     on_families(BACKEND_CUDA);
-    on_family(&(Family){"gpt2", BF16, F32, BACKEND_CUDA, true}, MIXES);
-    on_family(&(Family){"qwen2.5-0.5b", BF16, F32, BACKEND_CUDA, true}, MIXES);
-    on_family(&(Family){"qwen3-0.6b", BF16, F32, BACKEND_CUDA, true}, MIXES);
+    static const char *const wide[] = {"gpt2", "qwen2.5-0.5b", "qwen3-0.6b"};
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        on_family(&(Family){wide[i], BF16, F32, BACKEND_CUDA, true}, MIXES);
+        on_long_text(&(Family){wide[i], BF16, F32, BACKEND_CUDA, true});
+    }
 }
 
 static void test_groups(void **state) {

@@ -325,7 +325,7 @@ Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *
     int64_t longest;
     const Fresh fresh = fresh_of(a, &p, &longest);
     if (fits_decode_tensor(ctx, p)) {
-        PRIMITIVE (ctx, "decode", ATTENTION) TRY(decode_tensor(ctx, p, fresh, {}, longest));
+        PRIMITIVE (ctx, "decode", ATTENTION) TRY(decode_tensor(ctx, p, fresh, longest));
         return OK;
     }
     Splits splits;
@@ -340,9 +340,9 @@ Status forward_token(Ctx *ctx, const AttentionForward *a, const TokenTurn &turn)
     int64_t longest;
     TRY(make_problem(a, &p));
     const Fresh fresh = fresh_of(a, &p, &longest);
-    if (!fits_decode_tensor(ctx, p) || p.queries != 1)
+    if (!fits_decode_token(ctx, p, fresh))
         return fail(ERROR_INTERNAL, "attention: no kernel takes this token");
-    PRIMITIVE (ctx, "attention", ATTENTION) TRY(decode_tensor(ctx, p, fresh, turn, longest));
+    PRIMITIVE (ctx, "attention", ATTENTION) TRY(decode_token(ctx, p, fresh, turn, longest));
     return OK;
 }
 

@@ -1,4 +1,4 @@
-/* cuda_decode: attention of a few queries to many keys, as in decoding: code shared by its two kernels.
+/* cuda_decode: attention of a few queries to many keys, as in decoding: code shared by its three kernels.
  *
  * A block takes one query of one head, or several of heads that share keys and values. Many keys are divided
  * among warps and blocks, whose results are merged in a fixed order (Dao, Haziza, Massa, Sizov 2023,
@@ -18,12 +18,14 @@ struct Fresh {
     const int *pasts; // those of each batch row; NULL: one past for all
 };
 
-/* Attention on tensor cores, for bf16 and whole vectors; there are `longest` keys or fewer. For a turned
- * token the kernel reads the position and the cache's earlier rows before it waits for earlier kernels, so
- * these must not write them. */
+/* Attention on tensor cores, for bf16 and whole vectors; there are `longest` keys or fewer. */
 bool fits_decode_tensor(const Ctx *ctx, const Problem &p);
-CHECKED Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn,
-                             int64_t longest);
+CHECKED Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, int64_t longest);
+/* The same for one token, with its turn, on Hopper. The kernel reads the position and the cache's earlier
+ * rows before it waits for earlier kernels, so these must not write them. */
+bool fits_decode_token(const Ctx *ctx, const Problem &p, const Fresh &fresh);
+CHECKED Status decode_token(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn,
+                            int64_t longest);
 
 namespace {
 

@@ -1,10 +1,9 @@
 /* Attention of a few queries in bf16 on tensor cores, in the order of cuda_order.cuh. */
 #include "kernels/attention/cuda_decode.cuh"
 #include "kernels/attention/cuda_order.cuh"
-#include "kernels/attention/cuda_rotary.cuh"
 #include "kernels/attention/cuda_tile.cuh"
 #include "kernels/cuda/hopper.cuh"
-#include "kernels/norm/cuda_row.cuh"
+#include "kernels/cuda/words.cuh"
 
 /* The rows of a product are up to 16 queries: those of the heads that share keys and values, and neighbouring
  * queries of them. Where there are many queries, a block has two products. A block takes a tile of keys after
@@ -24,8 +23,6 @@ struct Room {
 
     bf16 keys[STAGES][KEYS * WIDTH], values[STAGES][KEYS * WIDTH];
     bf16 queries[ROWS * M * PITCH<WIDTH>], probabilities[ROWS * M * PITCH<KEYS>];
-    bf16 fresh[2][PITCH<WIDTH>]; // a turned token's own key and value
-    float2 angles[WIDTH / 2];    // cosines and sines of its position
     float maxima[WARPS][ROWS * M], sums[WARPS][ROWS * M][4];
     uint64_t received;
     alignas(16) float results[CLUSTER - 1][FOURS][THREADS][4]; // those of the other blocks, if there are some
@@ -36,11 +33,10 @@ constexpr size_t shared_bytes(int blocks) {
     return sizeof(R) - (CLUSTER - blocks) * sizeof(((R *)nullptr)->results[0]);
 }
 
-/* Starts the copies of a tile's rows from key `first` on; those from `end` on become zero. The row `past` of
- * a turned token is not there yet. */
+/* Starts the copies of a tile's rows from key `first` on; those from `end` on become zero. */
 template <int WIDTH>
 __device__ inline void start_tile(bf16 *tile, const Problem &p, const Rows &cached, const Rows &fresh,
-                                  const HeadTile &mine, int first, int past, int end, bool turned) {
+                                  const HeadTile &mine, int first, int past, int end) {
     constexpr int VECTORS = WIDTH / 8;
     const int head = mine.head / p.group, column = int(threadIdx.x) % VECTORS * 8;
     const bf16 *const old_rows = head_rows<bf16>(p, cached, mine.b, head) + column;
@@ -50,7 +46,6 @@ __device__ inline void start_tile(bf16 *tile, const Problem &p, const Rows &cach
     for (int i = 0; i < KEYS * VECTORS / THREADS; i++) {
         const int row = i * (THREADS / VECTORS) + int(threadIdx.x) / VECTORS, key = first + row;
         const bool inside = key < end && column < p.width;
-        if (turned && key == past) continue;
         const bf16 *const from =
             key < past ? old_rows + int64_t(key) * old_stride : new_rows + int64_t(key - past) * new_stride;
         copy_async_16(tile + eight_columns<WIDTH>(row, column / 8), inside ? from : old_rows - column,
@@ -58,73 +53,23 @@ __device__ inline void start_tile(bf16 *tile, const Problem &p, const Rows &cach
     }
 }
 
-/* ---- queries ---- */
-
-/* A row's columns that this lane has, of a token that is turned: normalized, and rotated by its position. */
-__device__ inline void turn_row(const TokenTurn &turn, const bf16 *norm, const float2 *angles, int width,
-                                Words &words) {
-    constexpr int N = VECTOR<bf16>;
-    const int lane = int(threadIdx.x) % 32, column = lane * N, half = width / 2;
-    const bool inside = column < width;
-    float x[N];
-    if (norm) {
-        float weight[N] = {};
-        unpack<bf16>(words, x);
-        if (inside) load_floats(norm + column, weight);
-        const float squares = warp_sum(norm_row::add_pack<true>(0.0f, x));
-        norm_row::normalize<false>(x, 0.0f, norm_row::rstd_of(squares, 1.0f / float(width), turn.eps), weight,
-                                   weight);
-        words = packed<bf16>(x);
-    }
-    if (!turn.frequencies) return;
-    const bool is_low = column < half;
-    const int other = inside ? (column + (is_low ? half : -half)) / N : lane;
-    Words others;
-#pragma unroll
-    for (int i = 0; i < 4; i++) others.w[i] = __shfl_sync(~0u, words.w[i], other);
-    float y[N];
-    unpack<bf16>(words, x);
-    unpack<bf16>(others, y);
-    if (!inside) return;
-#pragma unroll
-    for (int e = 0; e < N; e++) {
-        float low = is_low ? x[e] : y[e], high = is_low ? y[e] : x[e];
-        rotate_pair(low, high, angles[column - (is_low ? 0 : half) + e]);
-        x[e] = is_low ? low : high;
-    }
-    words = packed<bf16>(x);
-}
-
-/* Puts the rows of queries in shared memory, and a turned token's key and value. A warp takes every fourth
- * row. */
+/* Puts the rows of queries in shared memory. A warp takes every fourth row. */
 template <int WIDTH, int M>
-__device__ inline void load_rows(const Problem &p, const Fresh &fresh, const TokenTurn &turn,
-                                 const BlockRows &rows, Room<WIDTH, M> &room) {
-    constexpr int EACH = (ROWS * M + 2 + WARPS - 1) / WARPS;
-    const int warp = int(threadIdx.x) / 32, column = int(threadIdx.x) % 32 * 8;
-    const int head = rows.first.head / p.group, count = rows.count(), all = count + (turn.on ? 2 : 0);
+__device__ inline void load_queries(const Problem &p, const BlockRows &rows, bf16 *queries) {
+    constexpr int EACH = ROWS * M / WARPS;
+    const int warp = int(threadIdx.x) / 32, column = int(threadIdx.x) % 32 * 8, count = rows.count();
     Words words[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int row = warp + i * WARPS;
-        words[i] = {};
-        if (row >= all || column >= p.width) continue;
         const HeadTile at = rows.at(row);
-        const bf16 *from = head_rows<bf16>(p, row == count ? fresh.k : fresh.v, rows.first.b, head);
-        if (row < count) from = head_rows<bf16>(p, p.q, at.b, at.head) + at.tile * p.q.row;
-        if (row >= count || at.tile < p.queries) words[i] = load_words(from + column);
+        words[i] = {};
+        if (row < count && column < p.width && at.tile < p.queries)
+            words[i] = load_words(head_rows<bf16>(p, p.q, at.b, at.head) + at.tile * p.q.row + column);
     }
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const int row = warp + i * WARPS;
-        if (row >= max(all, ROWS * M)) break;
-        if (turn.on && row <= count)
-            turn_row(turn, row < count ? turn.query_norm : turn.key_norm, room.angles, p.width, words[i]);
-        if (column >= WIDTH) continue;
-        const bool own = row >= count && row < all; // the token's key or value
-        if (row < ROWS * M) store_words(room.queries + row * PITCH<WIDTH> + column, own ? Words{} : words[i]);
-        if (own) store_words(room.fresh[row - count] + column, words[i]);
-    }
+    for (int i = 0; i < EACH; i++)
+        if (column < WIDTH) store_words(queries + (warp + i * WARPS) * PITCH<WIDTH> + column, words[i]);
 }
 
 /* ---- a tile ---- */
@@ -330,13 +275,13 @@ __device__ inline void finish(const Problem &p, const BlockRows &rows, const Res
 /* Anatomy. Parallel: over up to 32 queries of a key head; a cluster's blocks over tiles of keys; warps over
  * keys, then columns. Launch: queries x kv_heads x batch, or fewer, times 1 to 8 blocks of a cluster, of 128.
  * Holds: 108 to 189 registers, 55 to 178 KiB shared. Occupancy: 16 or 8 warps, by shared memory. Reads: 16
- * bytes per copy, coalesced within a head's row, 2 tiles in flight; a token's before the wait. Syncs: 3
+ * bytes per copy, coalesced within a head's row, 2 tiles in flight. Syncs: 3
  * barriers of the block per tile; stores between blocks that count at the receiver. Fusion: the projections
  * around it. */
 template <int WIDTH, int M>
 __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
-    decode_tensor_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
-                         const __grid_constant__ TokenTurn turn, int heads, int queries, int blocks) {
+    decode_tensor_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh, int heads,
+                         int queries, int blocks) {
     extern __shared__ __align__(16) uint8_t shared_memory[];
     typedef Room<WIDTH, M> Shared;
     Shared &room = *reinterpret_cast<Shared *>(shared_memory);
@@ -352,48 +297,24 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
             }
             cluster_arrive_relaxed();
         }
-    if (turn.on)
-        let_next_start();
-    else
-        wait_for_previous();
+    wait_for_previous();
     const Visible range(p, fresh, mine, mine.tile + queries - 1);
     const int tiles = (max(0, range.end - range.begin) + KEYS - 1) / KEYS; // of keys
     const auto start = [&](int tile, int stage) {
         const int first = range.begin + tile * KEYS;
         if (tile < tiles) {
-            start_tile<WIDTH>(room.keys[stage], p, p.k, fresh.k, mine, first, range.past, range.end, turn.on);
-            start_tile<WIDTH>(room.values[stage], p, p.v, fresh.v, mine, first, range.past, range.end,
-                              turn.on);
+            start_tile<WIDTH>(room.keys[stage], p, p.k, fresh.k, mine, first, range.past, range.end);
+            start_tile<WIDTH>(room.values[stage], p, p.v, fresh.v, mine, first, range.past, range.end);
         }
         copy_async_commit();
     };
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) start(rank + s * blocks, s);
-    if (turn.on && turn.frequencies && threadIdx.x < p.width / 2) {
-        float2 &angle = room.angles[threadIdx.x];
-        sincosf(float(range.past) * turn.frequencies[threadIdx.x], &angle.y, &angle.x);
-    }
-    if (turn.on) {
-        __syncthreads();
-        wait_for_previous();
-    } else {
-        let_next_start();
-    }
-    load_rows<WIDTH, M>(p, fresh, turn, rows, room);
+    let_next_start();
+    load_queries<WIDTH, M>(p, rows, room.queries);
     if constexpr (HOPPER)
         if (blocks > 1) cluster_join(); // all blocks of the cluster have started
-    if (turn.on) {
-        __syncthreads();
-        if (rank == 0 && mine.head % p.group == 0)
-            for (int i = int(threadIdx.x); i < 2 * p.width; i += THREADS) {
-                const int value = i / p.width, column = i % p.width;
-                const Rows &to = value ? p.v : p.k;
-                head_rows<bf16>(p, to, mine.b, mine.head / p.group)[range.past * to.row + column] =
-                    room.fresh[value][column];
-            }
-    } else if (rank == 0 && mine.head % p.group == 0) {
-        append<bf16>(p, fresh, mine, queries, range.past);
-    }
+    if (rank == 0 && mine.head % p.group == 0) append<bf16>(p, fresh, mine, queries, range.past);
 
     const int lane = int(threadIdx.x) % 32, g = lane / 4;
     int seen[M][2]; // by each of this lane's rows
@@ -412,13 +333,6 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
         const int tile = round * blocks + rank, first = range.begin + tile * KEYS;
         Result<WIDTH, M> own;
         copy_async_wait_group<STAGES - 2>();
-        if (turn.on && tile < tiles && range.past >= first && range.past < first + KEYS)
-            for (int i = int(threadIdx.x); i < 2 * WIDTH; i += THREADS) {
-                const int value = i / WIDTH, column = i % WIDTH;
-                bf16 *const to = (value ? room.values : room.keys)[stage];
-                to[eight_columns<WIDTH>(range.past - first, column / 8) + column % 8] =
-                    room.fresh[value][column];
-            }
         __syncthreads(); // the tile is here, and no warp reads the last one any more
         start(tile + (STAGES - 1) * blocks, stage == 0 ? STAGES - 1 : stage - 1);
         if (tile < tiles) attend<WIDTH, M>(room, stage, first, seen, p.scale * LOG2_E, own);
@@ -431,19 +345,18 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
 }
 
 template <int WIDTH, int M>
-Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn, int heads, int queries,
-              int blocks) {
+Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, int heads, int queries, int blocks) {
     static_assert(shared_bytes<WIDTH, M>(1) <= tensor_shared_bytes(WIDTH), "as fits_tensor_cores assumes");
     const dim3 grid(unsigned(divide_up(p.queries, queries) * blocks), unsigned(p.heads / heads),
                     unsigned(p.batch));
     const auto kernel = decode_tensor_kernel<WIDTH, M>;
     const size_t shared = shared_bytes<WIDTH, M>(blocks);
     switch (blocks) {
-    case 1: return LAUNCH_EARLY(ctx, kernel, grid, THREADS, shared, p, fresh, turn, heads, queries, 1);
-    case 2: return LAUNCH_CLUSTERS(ctx, 2, kernel, grid, THREADS, shared, p, fresh, turn, heads, queries, 2);
-    case 4: return LAUNCH_CLUSTERS(ctx, 4, kernel, grid, THREADS, shared, p, fresh, turn, heads, queries, 4);
+    case 1: return LAUNCH_EARLY(ctx, kernel, grid, THREADS, shared, p, fresh, heads, queries, 1);
+    case 2: return LAUNCH_CLUSTERS(ctx, 2, kernel, grid, THREADS, shared, p, fresh, heads, queries, 2);
+    case 4: return LAUNCH_CLUSTERS(ctx, 4, kernel, grid, THREADS, shared, p, fresh, heads, queries, 4);
     }
-    return LAUNCH_CLUSTERS(ctx, 8, kernel, grid, THREADS, shared, p, fresh, turn, heads, queries, 8);
+    return LAUNCH_CLUSTERS(ctx, 8, kernel, grid, THREADS, shared, p, fresh, heads, queries, 8);
 }
 
 } // namespace
@@ -456,7 +369,7 @@ bool fits_decode_tensor(const Ctx *ctx, const Problem &p) {
 
 /* Queries of different documents see keys from different ones on, so these are not taken together. Blocks
  * share the keys of a query as long as there are multiprocessors for them. */
-Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn, int64_t longest) {
+Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, int64_t longest) {
     const CudaDevice *device = cuda_device(ctx);
     int heads = p.group < ROWS ? p.group : ROWS, blocks = 1;
     while (p.group % heads != 0) heads--;
@@ -469,10 +382,10 @@ Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, const Token
            2 * blocks * divide_up(p.queries, queries) * across <= device->multiprocessors)
         blocks *= 2;
     if (many)
-        return p.width <= 64 ? launch<64, 2>(ctx, p, fresh, turn, heads, queries, 1)
-                             : launch<128, 2>(ctx, p, fresh, turn, heads, queries, 1);
-    return p.width <= 64 ? launch<64, 1>(ctx, p, fresh, turn, heads, queries, blocks)
-                         : launch<128, 1>(ctx, p, fresh, turn, heads, queries, blocks);
+        return p.width <= 64 ? launch<64, 2>(ctx, p, fresh, heads, queries, 1)
+                             : launch<128, 2>(ctx, p, fresh, heads, queries, 1);
+    return p.width <= 64 ? launch<64, 1>(ctx, p, fresh, heads, queries, blocks)
+                         : launch<128, 1>(ctx, p, fresh, heads, queries, blocks);
 }
 
 } // namespace attention

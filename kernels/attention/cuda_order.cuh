@@ -2,7 +2,8 @@
  * are divided into tiles of ORDER_KEYS. A tile's scores have its own maximum as their base, its probabilities
  * are added in four quarters, and the values are added key by key, 16 at once. The results of tiles are
  * merged from the first to the last. So a row's bits depend neither on the rows beside it nor on the kernel:
- * the tile of a prompt (cuda_sm90_forward.cu) and that of a token (cuda_decode_tensor.cu) have the same. */
+ * the tile of a prompt (cuda_sm90_forward.cu) and those of a token (cuda_decode_tensor.cu,
+ * cuda_decode_token.cu) have the same. */
 #pragma once
 
 #include "kernels/cuda/instructions.cuh"

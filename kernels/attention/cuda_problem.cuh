@@ -137,14 +137,16 @@ CHECKED Status forward_decode(Ctx *ctx, const Problem *p, const AttentionForward
 
 /* What a decoder's token has not had before: norms of its heads, rotary positions. */
 struct TokenTurn {
-    bool on;
     const bf16 *query_norm, *key_norm; // (D) or NULL
     const float *frequencies;          // (D/2) or NULL
-    float eps;
+    float inverse, eps;                // 1 / D
 };
 /* Attention of one token in bf16 to the cache and itself, with its turn, in one kernel: a part of decoding a
  * token. The bits are those of forward_decode. */
 CHECKED Status forward_token(Ctx *ctx, const AttentionForward *a, const TokenTurn &turn);
+/* Whether it is faster than kernels/decode/cuda_heads.cu for up to `longest` keys, as measured: where there are
+ * many, its clusters need enough key heads to fill the device. Heads of 128 with many keys: not measured. */
+bool token_suits(const Ctx *ctx, int64_t width, int64_t kv_heads, int64_t longest);
 
 CHECKED Status make_problem(const AttentionForward *a, Problem *p);
 

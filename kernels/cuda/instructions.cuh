@@ -39,20 +39,84 @@ __device__ inline void copy_async_wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* Loads four 8 x 8 matrices of bf16: lane 8 m + r gives the address of row r of matrix m; register m
- * receives, in lane 4 g + t, elements 2t and 2t + 1 of row g, or, transposed, of column g. */
-__device__ inline void load_matrices(uint32_t (&to)[4], const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
+/* Keeps values of a whole warp in registers: neither the compiler nor the assembler, which sees no sense in
+ * these shuffles, moves what they depend on behind them, or computes it again. */
+template <class T>
+__device__ inline void settle(T &value) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a number or an address of global memory");
+    if constexpr (sizeof(T) == 8) {
+        asm volatile("{\n.reg .b32 low, high;\nmov.b64 {low, high}, %0;\n"
+                     "shfl.sync.bfly.b32 low, low, 0, 31, -1;\n"
+                     "shfl.sync.bfly.b32 high, high, 0, 31, -1;\nmov.b64 %0, {low, high};\n}"
+                     : "+l"(value));
+        __builtin_assume(__isGlobal(value));
+    } else {
+        asm volatile("shfl.sync.bfly.b32 %0, %0, 0, 31, -1;" : "+r"(value));
+    }
+}
+__device__ inline void settle(float &value) {
+    asm volatile("shfl.sync.bfly.b32 %0, %0, 0, 31, -1;" : "+f"(value));
+}
+template <class First, class... Others>
+__device__ inline void settle(First &first, Others &...others) {
+    settle(first);
+    settle(others...);
+}
+
+/* Loads and stores shared memory by its address, so that a kernel can settle the address. */
+template <int N>
+__device__ inline void load_shared(uint32_t from, float (&x)[N]) {
+    static_assert(N == 1 || N == 2 || N == 4, "4, 8 or 16 bytes");
+    if constexpr (N == 1) asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x[0]) : "r"(from) : "memory");
+    if constexpr (N == 2)
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(from) : "memory");
+    if constexpr (N == 4)
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                     : "r"(from)
+                     : "memory");
+}
+__device__ inline void store_shared(uint32_t to, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
+__device__ inline void store_shared(uint32_t to, const float (&x)[4]) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+                 "f"(x[3])
+                 : "memory");
+}
+__device__ inline void store_shared(uint32_t to, const uint32_t (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]),
+                 "r"(x[3])
                  : "memory");
 }
 
-__device__ inline void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
+/* Loads four 8 x 8 matrices of bf16: lane 8 m + r gives the address of row r of matrix m; register m
+ * receives, in lane 4 g + t, elements 2t and 2t + 1 of row g, or, transposed, of column g. */
+__device__ inline void load_matrices(uint32_t (&to)[4], uint32_t row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ inline void load_matrices(uint32_t (&to)[4], const void *row) {
+    load_matrices(to, shared_address(row));
+}
+
+__device__ inline void load_matrices_transposed(uint32_t (&to)[4], uint32_t row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
+}
+__device__ inline void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
+    load_matrices_transposed(to, shared_address(row));
+}
+
+/* Transposes an 8 x 8 matrix of bf16, of which lane 4 g + t has elements 2t and 2t + 1 of row g. */
+__device__ inline uint32_t transposed(uint32_t matrix) {
+    uint32_t to;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(matrix));
+    return to;
 }
 
 /* The place of 8 columns of a row in a tile with rows of WIDTH columns, 64 or more, for load_matrices: those

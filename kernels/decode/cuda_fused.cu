@@ -37,8 +37,8 @@ bool aligned(const Decode *d) {
 
 bool fits(const Ctx *ctx, const Decode *d) {
     const Sizes s = sizes_of(d);
-    const DecodeSizes sizes = {s.C, s.D, s.hidden};
     const Tensor &memory = d->layers[0].memory;
+    const DecodeSizes sizes = {s.C, s.D, s.hidden, !tensor_empty(memory)};
     return decode_cuda_serves(ctx, &sizes) && aligned(d) && tensor_rows(d->head) <= INT32_MAX / 2 &&
            (tensor_empty(memory) || tensor_rows(memory) <= INT32_MAX / 2);
 }
@@ -95,6 +95,7 @@ Product<T> product_of(Token *t, const Tensor &x, const DecodeAffine &by, const T
     p.y = data_of<T>(y);
     p.in = int(tensor_width(by.weight));
     p.out = int(tensor_rows(by.weight));
+    p.inverse = 1.f / float(p.in);
     p.eps = float(t->d->eps);
     p.activation = ACTIVATION_NONE;
     p.first = !t->begun;
@@ -137,14 +138,20 @@ Heads<T> heads_of(const Token *t) {
     return h;
 }
 
-/* Attention with the bits that the token has among others. */
+/* Whether attention is that of kernels/attention, with the bits that the token has among others. */
+bool attends_in_order(const Token *t) {
+    const int64_t D = sizes_of(t->d).D;
+    return t->ctx->fuses & FUSE_INVARIANT || !heads_suit(D) ||
+           attention::token_suits(t->ctx, D, t->d->kv_heads, tensor_rows(t->l->cache_k));
+}
+
 Status attend_in_order(Token *t) {
     const DecodeLayer *l = t->l;
     AttentionForward a = decode_attention(t->d, l, t->qkv);
     a.y = tensor_reshape(t->heads, a.q.shape);
     return attention::forward_token(t->ctx, &a,
-                                    {true, data_of<bf16>(l->query_norm.weight),
-                                     data_of<bf16>(l->key_norm.weight), data_of<float>(a.frequencies),
+                                    {data_of<bf16>(l->query_norm.weight), data_of<bf16>(l->key_norm.weight),
+                                     data_of<float>(a.frequencies), 1.f / float(sizes_of(t->d).D),
                                      float(t->d->eps)});
 }
 
@@ -171,7 +178,7 @@ Status self_attention(Token *t) {
     const DecodeLayer *l = t->l;
     PRIMITIVE (t->ctx, "norm, qkv", MATRIX)
         TRY(product(t->ctx, enter<T>(t, l->norm1, l->qkv, t->qkv), false));
-    TRY(t->ctx->fuses & FUSE_INVARIANT ? attend_in_order(t) : attend<T>(t));
+    TRY(sizeof(T) == sizeof(bf16) && attends_in_order(t) ? attend_in_order(t) : attend<T>(t));
     PRIMITIVE (t->ctx, "projection", MATRIX) TRY(leave<T>(t, l->norm1, t->heads, l->projection));
     return OK;
 }
@@ -233,11 +240,12 @@ Status forward(Ctx *ctx, const Decode *d) {
 
 bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *s) {
     const int64_t D = s->head_size, most = 1 << 17;
-    if (ctx->fuses & FUSE_INVARIANT)
-        return cuda_device(ctx)->capability == 90 && ctx->dtype == BF16 && D % 16 == 0 &&
-               D <= attention::TENSOR_WIDTH && decode::products_have_order(s->width, s->hidden);
-    return cuda_device(ctx)->capability == 90 && (D == 32 || D == 64 || D == 128) && s->width % 8 == 0 &&
-           s->hidden % 8 == 0 && s->width <= most && s->hidden <= most;
+    if (cuda_device(ctx)->capability != 90) return false;
+    if (ctx->dtype == BF16)
+        return D % 16 == 0 && D <= attention::TENSOR_WIDTH && (decode::heads_suit(D) || !s->memory) &&
+               decode::product_has_order(s->width) && decode::product_has_order(s->hidden);
+    return decode::heads_suit(D) && s->width % 8 == 0 && s->hidden % 8 == 0 && s->width <= most &&
+           s->hidden <= most && !(ctx->fuses & FUSE_INVARIANT);
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/words.cuh"
 #include "kernels/linear/cuda_activation.cuh"
+#include "kernels/norm/cuda_row.cuh"
 
 namespace decode {
 namespace {
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(THREADS, 2) groups_kernel(const __grid_constan
     __syncthreads();
     float square = 0.f;
     for (int w = 0; w < WARPS; w++) square += squares_of_warps[w];
-    const float rstd = p.norm ? rsqrtf(square / float(p.in) + p.eps) : 1.f;
+    const float rstd = p.norm ? norm_row::rstd_of(square, p.inverse, p.eps) : 1.f;
     int buffer = 0;
     for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x), buffer ^= 1) {
         float sums[MATRICES][ROWS] = {};

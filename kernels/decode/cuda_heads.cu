@@ -284,6 +284,9 @@ Status launch(Ctx *ctx, const Heads<T> &h, int D) {
 
 } // namespace
 
+bool heads_suit(int64_t D) {
+    return D == 32 || D == 64 || D == 128;
+}
 Status heads(Ctx *ctx, const Heads<float> &h, int D, bool across) {
     return across ? launch<float, true>(ctx, h, D) : launch<float, false>(ctx, h, D);
 }

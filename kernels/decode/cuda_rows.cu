@@ -10,16 +10,14 @@ namespace {
 
 constexpr int WARP = 32;
 
-enum Norming { PLAIN, RMS, LAYER }; // of x: none, an RMS norm, a layer norm
-
 /* Loads ROUND words of 16 bytes: `start`, start + WARP, ... of a row; beyond its end they are zero. */
-template <class T, int ROUND>
-__device__ inline void load_round(const T *row, int start, int vectors, Words (&words)[ROUND]) {
+template <int ROUND>
+__device__ inline void load_round(const float *row, int start, int vectors, Words (&words)[ROUND]) {
 #pragma unroll
     for (int i = 0; i < ROUND; i++) {
         const int v = start + i * WARP;
         words[i] = {};
-        if (v < vectors) words[i] = load_words(row + v * VECTOR<T>);
+        if (v < vectors) words[i] = load_words(row + v * VECTOR<float>);
     }
 }
 
@@ -41,9 +39,8 @@ struct SplitSum {
     }
 };
 
-template <class T>
-__device__ inline float mean_of(const T *x, int in) {
-    constexpr int N = VECTOR<T>, ROUND = 4;
+__device__ inline float mean_of(const float *x, int in, float inverse) {
+    constexpr int N = VECTOR<float>, ROUND = 4;
     const int lane = threadIdx.x % WARP, vectors = in / N;
     SplitSum<4> sum;
     for (int start = lane; start - lane < vectors; start += ROUND * WARP) {
@@ -52,18 +49,17 @@ __device__ inline float mean_of(const T *x, int in) {
 #pragma unroll
         for (int i = 0; i < ROUND; i++) {
             float values[N];
-            unpack<T>(words[i], values);
+            unpack<float>(words[i], values);
 #pragma unroll
             for (int e = 0; e < N; e++) sum.add(e, values[e], 1.f);
         }
     }
-    return warp_sum(sum.all()) / float(in);
+    return warp_sum(sum.all()) * inverse;
 }
 
 /* Writes norm(x), which is the stream after a branch with the norm after it. */
-template <class T>
-__device__ inline void keep(const Product<T> &p, float mean, float rstd) {
-    constexpr int N = VECTOR<T>;
+__device__ inline void keep(const Product<float> &p, float mean, float rstd) {
+    constexpr int N = VECTOR<float>;
     for (int v = threadIdx.x % WARP; v < p.in / N; v += WARP) {
         float x[N], weight[N], bias[N];
         load_floats<N>(p.x + v * N, x);
@@ -75,27 +71,21 @@ __device__ inline void keep(const Product<T> &p, float mean, float rstd) {
     }
 }
 
-__device__ inline float activated_by(Activation activation, float z) {
-    float y = z;
-    DISPATCH_ACTIVATION(activation, A, y = activated<A>(z));
-    return y;
-}
-
-/* Floor: out * in * sizeof(T) bytes. A warp has ROWS rows of weights, or with GATED the two of a unit; of
+/* Floor: out * in * sizeof(float) bytes. A warp has ROWS rows of weights, or with GATED the two of a unit; of
  * each row, ROUND words per lane are in flight. */
 /* Anatomy. Parallel: over outputs, 1, 2 or 4 rows of weights per warp; lanes over the inputs. Launch: outputs
  * / (rows of a block) blocks of 128 or 256. Holds: 51 to 122 registers, no shared memory. Occupancy:
  * registers; 25 to 56% of the warps. Reads: 16 bytes per load, coalesced, 4 or 8 of each row in flight before
  * the wait; x from the caches. Syncs: warp shuffles only. Fusion: the next product, by a barrier of the grid.
  */
-template <class T, int WARPS, int ROWS, int ROUND, Norming NORM, bool GATED>
+template <int WARPS, int ROWS, int ROUND, Norming NORM, bool GATED>
 __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
-    product_kernel(const __grid_constant__ Product<T> p) {
-    constexpr int N = VECTOR<T>, CHAINS = 4 / ROWS;
+    product_kernel(const __grid_constant__ Product<float> p) {
+    constexpr int N = VECTOR<float>, CHAINS = 4 / ROWS;
     const int lane = threadIdx.x % WARP, vectors = p.in / N;
     const int first = (int(blockIdx.x) * WARPS + int(threadIdx.x) / WARP) * (GATED ? 1 : ROWS);
     const int stride = GATED ? p.out : 1, last = (GATED ? 2 : 1) * p.out - 1;
-    const T *rows[ROWS];
+    const float *rows[ROWS];
     Words weights[ROWS][ROUND], norms[ROUND], norm_biases[ROUND];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -106,7 +96,7 @@ __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
     if (NORM == LAYER) load_round(p.norm_bias, lane, vectors, norm_biases);
     const int own = first + lane * stride; // the row whose bias and skip this lane adds
     const bool adds = lane < ROWS && own <= last;
-    const float bias = adds && p.bias ? to_float(p.bias[own]) : 0.f;
+    const float bias = adds && p.bias ? p.bias[own] : 0.f;
     if (!p.first && !p.logits) let_next_start();
 
     float shifts[ROWS] = {}; // sums of w b
@@ -114,10 +104,10 @@ __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
 #pragma unroll
         for (int i = 0; i < ROUND; i++) {
             float b[N], w[N];
-            unpack<T>(norm_biases[i], b);
+            unpack<float>(norm_biases[i], b);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                unpack<T>(weights[r][i], w);
+                unpack<float>(weights[r][i], w);
 #pragma unroll
                 for (int e = 0; e < N; e++) shifts[r] = fmaf(w[e], b[e], shifts[r]);
             }
@@ -126,10 +116,10 @@ __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
     if (NORM == LAYER) add_shifts();
     wait_for_previous();
     if (p.first || p.logits) let_next_start();
-    const float skip = !GATED && adds && p.skip ? to_float(p.skip[own]) : 0.f;
+    const float skip = !GATED && adds && p.skip ? p.skip[own] : 0.f;
     Words columns[ROUND];
     load_round(p.x, lane, vectors, columns); // inside the loop it would be slower
-    const float mean = NORM == LAYER ? mean_of(p.x, p.in) : 0.f;
+    const float mean = NORM == LAYER ? mean_of(p.x, p.in, p.inverse) : 0.f;
     SplitSum<CHAINS> sums[ROWS];
     SplitSum<2> squares;
     for (int start = lane; start - lane < vectors; start += ROUND * WARP) {
@@ -145,10 +135,10 @@ __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
         for (int i = 0; i < ROUND; i++) {
             float values[N], factors[N];
             if (start - lane + i * WARP >= vectors) break;
-            unpack<T>(columns[i], values);
+            unpack<float>(columns[i], values);
             if (NORM) {
                 const bool inside = NORM == RMS || start + i * WARP < vectors;
-                unpack<T>(norms[i], factors);
+                unpack<float>(norms[i], factors);
 #pragma unroll
                 for (int e = 0; e < N; e++) {
                     const float off = inside ? values[e] - mean : 0.f;
@@ -158,13 +148,13 @@ __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
             }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                unpack<T>(weights[r][i], factors);
+                unpack<float>(weights[r][i], factors);
 #pragma unroll
                 for (int e = 0; e < N; e++) sums[r].add(e, values[e], factors[e]);
             }
         }
     }
-    const float rstd = NORM ? rsqrtf(warp_sum(squares.all()) / float(p.in) + p.eps) : 1.f;
+    const float rstd = NORM ? norm_row::rstd_of(warp_sum(squares.all()), p.inverse, p.eps) : 1.f;
     float sum = 0.f, shift = bias; // of the lane's own row
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -176,55 +166,42 @@ __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
     }
     float y = fmaf(sum, rstd, shift);
     if constexpr (GATED) {
-        const float gate = to_float(from_float<T>(y)), up = __shfl_sync(~0u, gate, 1);
-        if (lane == 0 && first < p.out) p.y[first] = from_float<T>(silu(gate) * up);
+        const float up = __shfl_sync(~0u, y, 1);
+        if (lane == 0 && first < p.out) p.y[first] = silu(y) * up;
     } else if (adds) {
         y = activated_by(p.activation, y) + skip;
         if (p.logits)
             p.logits[own] = y;
         else
-            p.y[own] = from_float<T>(y);
+            p.y[own] = y;
     }
     if (NORM == LAYER && p.kept && blockIdx.x == 0 && threadIdx.x < WARP) keep(p, mean, rstd);
 }
 
-template <class T, int WARPS, int ROWS, int ROUND, Norming NORM, bool GATED = false>
-Status launch(Ctx *ctx, const Product<T> &p) {
+template <int WARPS, int ROWS, int ROUND, Norming NORM, bool GATED = false>
+Status launch(Ctx *ctx, const Product<float> &p) {
     const unsigned blocks = unsigned(divide_up(p.out, WARPS * (GATED ? 1 : ROWS)));
-    return LAUNCH_EARLY(ctx, (product_kernel<T, WARPS, ROWS, ROUND, NORM, GATED>), blocks, WARP * WARPS, 0,
-                        p);
+    return LAUNCH_EARLY(ctx, (product_kernel<WARPS, ROWS, ROUND, NORM, GATED>), blocks, WARP * WARPS, 0, p);
 }
 
 /* A long row is in fewer rounds if more of it is in flight, for which one row per warp leaves registers. */
-template <class T, int WARPS, int ROWS>
-Status launch_rows(Ctx *ctx, const Product<T> &p) {
-    if (p.norm_bias) return launch<T, WARPS, ROWS, 4, LAYER>(ctx, p);
-    if (p.norm) return launch<T, WARPS, ROWS, 4, RMS>(ctx, p);
+template <int WARPS, int ROWS>
+Status launch_rows(Ctx *ctx, const Product<float> &p) {
+    if (p.norm_bias) return launch<WARPS, ROWS, 4, LAYER>(ctx, p);
+    if (p.norm) return launch<WARPS, ROWS, 4, RMS>(ctx, p);
     if constexpr (ROWS == 1)
-        if (p.in > 4 * WARP * VECTOR<T>) return launch<T, WARPS, ROWS, 8, PLAIN>(ctx, p);
-    return launch<T, WARPS, ROWS, 4, PLAIN>(ctx, p);
+        if (p.in > 4 * WARP * VECTOR<float>) return launch<WARPS, ROWS, 8, PLAIN>(ctx, p);
+    return launch<WARPS, ROWS, 4, PLAIN>(ctx, p);
 }
 
 /* Selects the rows per warp: more rows read x less often, fewer rows keep more warps busy. */
-template <class T, int WARPS>
-Status choose_rows(Ctx *ctx, const Product<T> &p, bool gated) {
+template <int WARPS>
+Status choose_rows(Ctx *ctx, const Product<float> &p, bool gated) {
     constexpr int WARPS_EACH = 8; // minimum of warps per multiprocessor
     const int least = cuda_device(ctx)->multiprocessors * WARPS_EACH;
-    if (gated) return launch<T, WARPS, 2, 4, RMS, true>(ctx, p);
-    if (p.out >= 16 * least && !p.norm) return launch<T, WARPS, 4, 4, PLAIN>(ctx, p);
-    return p.out >= 2 * least ? launch_rows<T, WARPS, 2>(ctx, p) : launch_rows<T, WARPS, 1>(ctx, p);
-}
-
-/* A small matrix takes fewer, larger blocks, which are sooner launched. */
-template <class T>
-Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
-    constexpr int64_t SMALL = 5 << 20; // bytes
-    if (p.codes) return product_by_groups(ctx, p, gated);
-    if constexpr (sizeof(T) == sizeof(bf16))
-        if (ctx->fuses & FUSE_INVARIANT) return product_in_order(ctx, p, gated);
-    if (int64_t(p.in) * p.out * (gated ? 2 : 1) * int64_t(sizeof(T)) < SMALL)
-        return choose_rows<T, 8>(ctx, p, gated);
-    return choose_rows<T, 4>(ctx, p, gated);
+    if (gated) return launch<WARPS, 2, 4, RMS, true>(ctx, p);
+    if (p.out >= 16 * least && !p.norm) return launch<WARPS, 4, 4, PLAIN>(ctx, p);
+    return p.out >= 2 * least ? launch_rows<WARPS, 2>(ctx, p) : launch_rows<WARPS, 1>(ctx, p);
 }
 
 constexpr int EMBEDDED = 256; // columns of a block
@@ -306,11 +283,16 @@ Status norm(Ctx *ctx, const Norm<bf16> &n) {
     return LAUNCH_EARLY(ctx, norm_kernel<bf16>, 1, NORMED, 0, n);
 }
 
+/* A small matrix takes fewer, larger blocks, which are sooner launched. */
 Status product(Ctx *ctx, const Product<float> &p, bool gated) {
-    return choose(ctx, p, gated);
+    constexpr int64_t SMALL = 5 << 20; // bytes
+    if (p.codes) return product_by_groups(ctx, p, gated);
+    if (int64_t(p.in) * p.out * (gated ? 2 : 1) * int64_t(sizeof(float)) < SMALL)
+        return choose_rows<8>(ctx, p, gated);
+    return choose_rows<4>(ctx, p, gated);
 }
 Status product(Ctx *ctx, const Product<bf16> &p, bool gated) {
-    return choose(ctx, p, gated);
+    return p.codes ? product_by_groups(ctx, p, gated) : product_in_order(ctx, p, gated);
 }
 
 } // namespace decode

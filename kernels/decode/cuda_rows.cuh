@@ -10,19 +10,19 @@
  *     hidden = activation(W norm(r))         Product, with a norm; gated: silu(Wgate u) * (Wup u)
  *     r      = r + Wdown hidden              Product, with a skip
  *
- * A warp computes an output from its row of weights, which it prefetches before the previous kernel has
- * finished. A norm needs no launch of its own, because every warp reads all of r, and of
+ * A kernel prefetches weights before the previous kernel has finished. A norm needs no launch of its own,
+ * because every block reads all of r. In fp32 (cuda_rows.cu) a warp computes an output, and of
  *
  *     W norm(r) = rstd W (g (r - mean)) + W b
  *
  * rstd is a factor of the whole sum, and W b needs no r. Only before the head is the norm a launch, so that
- * the head's many warps do not repeat it.
+ * the head's many blocks do not repeat it.
  *
- * With the norm after a branch, the next product applies it, and its first warp keeps the normalized row, to
+ * With the norm after a branch, the next product applies it, and its first block keeps the normalized row, to
  * which the branch after it is added.
  *
- * With FUSE_INVARIANT the products (cuda_ordered.cu) and attention (kernels/attention) have the order of many
- * rows; the launches are the same.
+ * In bf16 products (cuda_ordered.cu) and attention (kernels/attention) have the order of many rows, as
+ * FUSE_INVARIANT requires.
  *
  * Each kernel but the first product and the head lets the next start before its own wait, so that several
  * kernels are on the GPU with their weights. This is safe: before its wait a kernel reads only weights, the
@@ -34,6 +34,8 @@
 #include "kernels/linear/linear.h"
 
 namespace decode {
+
+enum Norming { PLAIN, RMS, LAYER }; // of a product's x: none, an RMS norm, a layer norm
 
 /* r = token_scale * token[id] + position[past]. */
 template <class T>
@@ -67,7 +69,7 @@ struct Product {
     float *logits;             // (out)
     T *kept;                   // (in): norm(x), written; or NULL
     int in, out;
-    float eps;
+    float inverse, eps;    // 1 / in
     Activation activation; // of a layer that is not gated
     bool first;            // of the token
 };
@@ -91,16 +93,17 @@ CHECKED Status embed(Ctx *ctx, const Embed<float> &e);
 CHECKED Status embed(Ctx *ctx, const Embed<bf16> &e);
 CHECKED Status norm(Ctx *ctx, const Norm<float> &n);
 CHECKED Status norm(Ctx *ctx, const Norm<bf16> &n);
-/* in is a multiple of 16 bytes; a gated product has an RMS norm; D is 32, 64 or 128. */
+/* in is a multiple of 16 bytes; a gated product has an RMS norm. */
 CHECKED Status product(Ctx *ctx, const Product<float> &p, bool gated);
 CHECKED Status product(Ctx *ctx, const Product<bf16> &p, bool gated);
 /* The same by codes, with an RMS norm or none; out is a multiple of GROUP_ROWS, in of GROUP. */
 CHECKED Status product_by_groups(Ctx *ctx, const Product<float> &p, bool gated);
 CHECKED Status product_by_groups(Ctx *ctx, const Product<bf16> &p, bool gated);
-/* The same with the bits that the row has among others (FUSE_INVARIANT), for sizes that have this order. A
- * skip is added to the rounded output. */
-bool products_have_order(int64_t width, int64_t hidden);
+/* In bf16, by tensor cores, with the bits that the row has among others (FUSE_INVARIANT), for rows that have
+ * this order. A skip is added to the rounded output. */
+bool product_has_order(int64_t in);
 CHECKED Status product_in_order(Ctx *ctx, const Product<bf16> &p, bool gated);
+bool heads_suit(int64_t D); // whether D is 32, 64 or 128
 CHECKED Status heads(Ctx *ctx, const Heads<float> &h, int D, bool across);
 CHECKED Status heads(Ctx *ctx, const Heads<bf16> &h, int D, bool across);
 

@@ -201,7 +201,7 @@ static bool reads_weights(const Ctx *ctx, const Decode *d) {
 }
 
 /* Whether the fused form runs: every operation that it replaces must be fused, and it must have kernels for
- * the decoder. Without FUSE_INVARIANT its sums have another order than those of several rows; with it there
+ * the decoder. Without FUSE_INVARIANT its sums may have another order than those of several rows; with it there
  * is no cross attention. */
 static bool fused(const Ctx *ctx, const Decode *d) {
     static const Operation all[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION, OP_DECODE};
@@ -209,7 +209,7 @@ static bool fused(const Ctx *ctx, const Decode *d) {
         if (op_form(ctx, all[i], ctx->dtype) != FORM_FUSED) return false;
     const DecodeLayer *l = &d->layers[0];
     const DecodeSizes sizes = {tensor_width(d->token), tensor_width(l->projection.weight) / d->heads,
-                               tensor_width(l->contract.weight)};
+                               tensor_width(l->contract.weight), !tensor_empty(l->memory)};
     if (ctx->fuses & FUSE_INVARIANT && !tensor_empty(l->memory)) return false;
     if (d->norm_after && !tensor_empty(d->final_norm.weight)) return false;
     if (!reads_weights(ctx, d)) return false;

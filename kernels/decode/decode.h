@@ -105,6 +105,7 @@ Work decode_work(const Decode *decode);
 
 typedef struct {
     int64_t width, head_size, hidden;
+    bool memory; // there is cross attention
 } DecodeSizes;
 
 /* Whether there are CUDA kernels for a decoder of these sizes, with FUSE_INVARIANT if it is set, on this

@@ -1,0 +1,518 @@
+/* Attention of one token in bf16 on Hopper's tensor cores, in the order of cuda_order.cuh, with what the token
+ * has not had before: norms of its heads, rotary positions, and its place in the cache. */
+#include "kernels/attention/cuda_decode.cuh"
+#include "kernels/attention/cuda_order.cuh"
+#include "kernels/attention/cuda_rotary.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/words.cuh"
+#include "kernels/norm/cuda_row.cuh"
+
+/* A block has up to 8 heads that share keys and values. A warp takes a tile of 64 keys, whose rows are in
+ * its own shared memory before the previous kernel has ended: it computes scores, softmax and values with no
+ * other warp. Keys are the rows of its products and heads their columns,
+ *     S^T = K Q^T,   O^T = V^T P^T,
+ * so that 8 heads fill an instruction. Then the block merges the results of tiles in their order. Many tiles
+ * have a cluster of blocks, whose first merges all; more of them take another round. */
+
+namespace attention {
+namespace token { // a named namespace, because much of it is unused in builds for other GPUs
+
+using namespace gpu;
+
+constexpr int WARP = 32, HEADS = 8, KEYS = ORDER_KEYS; // heads of a block; keys of a tile
+constexpr int CLUSTER = 8;                             // most blocks of a cluster
+constexpr int N = VECTOR<bf16>;                        // elements of a pack
+constexpr int LANES = TENSOR_WIDTH / N;                // that turn a row
+
+/* Few keys have a block, of which each warp has one tile. Many have a cluster of blocks with half as many
+ * warps, each of which has the tiles of two rounds in shared memory. */
+template <int WIDTH_, bool FEW_>
+struct Form {
+    static constexpr int WIDTH = WIDTH_, STAGES = FEW_ ? 1 : 2;
+    static constexpr int WARPS = (WIDTH <= 64 ? 8 : 4) / STAGES, THREADS = WARP * WARPS;
+    static constexpr int PITCH = WIDTH + N; // of the token's rows
+    static constexpr bool FEW = FEW_;
+};
+
+/* The result of a tile, as lanes have it: 8 g + t is a lane's place in an accumulator (cuda/instructions.cuh).
+ * A quarter of the probabilities' sum is that of cuda_order.cuh. */
+template <int WIDTH>
+struct Partial {
+    float o[WIDTH / 16][WARP][4]; // columns 16 n + g and + 8 of heads 2t and 2t + 1
+    float ends[4][4][4];          // quarter g / 2, t: sums and bases of both heads
+};
+
+template <class F>
+struct Room {
+    bf16 keys[F::STAGES][F::WARPS][KEYS * F::WIDTH], values[F::STAGES][F::WARPS][KEYS * F::WIDTH];
+    bf16 rows[(HEADS + 2) * F::PITCH]; // the token's: queries, its key, its value
+    float2 angles[F::WIDTH / 2];       // cosines and sines of its position
+    uint64_t received;
+    alignas(16) Partial<F::WIDTH> partials[CLUSTER][F::WARPS]; // only of the cluster's blocks
+};
+template <class F>
+constexpr size_t shared_bytes(int blocks) {
+    return sizeof(Room<F>) - size_t(CLUSTER - blocks) * F::WARPS * sizeof(Partial<F::WIDTH>);
+}
+
+/* Starts the copies of a tile's rows of the cache. Rows beyond `past`, the token's own, become zero. Called by
+ * a warp. */
+template <int WIDTH>
+__device__ inline void start_tile(bf16 *tile, const Problem &p, const Rows &cached, int head, int first,
+                                  int past) {
+    constexpr int VECTORS = WIDTH / N;
+    int lane = int(threadIdx.x) % WARP;
+    settle(lane); // so that addresses of later tiles are not computed before the first is multiplied
+    const int column = lane % VECTORS * N;
+    const bf16 *const rows = head_rows<bf16>(p, cached, 0, head), *const own = rows + column;
+    const int stride = int(cached.row);
+#pragma unroll
+    for (int i = 0; i < KEYS * VECTORS / WARP; i++) {
+        const int row = i * (WARP / VECTORS) + lane / VECTORS;
+        const bool inside = first + row < past && column < p.width;
+        if (first + row == past) continue;
+        copy_async_16(tile + eight_columns<WIDTH>(row, column / N),
+                      inside ? own + int64_t(first + row) * stride : rows, inside);
+    }
+}
+
+/* ---- the token's rows ---- */
+
+/* A thread's columns of the token's rows: N of every row that it has, of which LANES neighbours have all. */
+template <class F>
+struct TokenRows {
+    static constexpr int AT_ONCE = F::THREADS / LANES, EACH = (HEADS + 2 + AT_ONCE - 1) / AT_ONCE;
+    static constexpr int KEY = HEADS, VALUE = HEADS + 1;
+
+    const bf16 *from[EACH];     // NULL: none
+    bf16 *appended[EACH];       // a place in the cache; NULL: none
+    uint32_t places[EACH];      // in shared memory; 0: none
+    Words norms[EACH];          // the norm's weight
+    int other;                  // the lane that has the other half of this one's rotated pairs
+    float cosines[N], sines[N]; // sines with the sign that they have for this half
+
+    __device__ static int row(int i) { return int(threadIdx.x) / LANES + i * AT_ONCE; }
+
+    /* Reads only parameters, and the angles. Of few keys, the token's own key and value go into their tile. */
+    __device__ TokenRows(const Problem &p, const Fresh &fresh, const TokenTurn &turn, int first_head,
+                         int heads, int past, bool appends, Room<F> &room) {
+        const int kv_head = first_head / p.group, column = int(threadIdx.x) % LANES * N, half = p.width / 2;
+        const bool inside = column < p.width, is_low = column < half;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const bool is_query = row(i) < HEADS, is_key = row(i) == KEY, is_value = row(i) == VALUE;
+            const bf16 *const norm = is_query ? turn.query_norm : is_key ? turn.key_norm : nullptr;
+            const Rows &cached = is_key ? p.k : p.v;
+            from[i] = nullptr;
+            appended[i] = nullptr;
+            bf16 *place = room.rows + row(i) * F::PITCH + column;
+            if (F::FEW && (is_key || is_value))
+                place = (is_key ? room.keys : room.values)[0][past / KEYS] +
+                        eight_columns<F::WIDTH>(past % KEYS, column / N);
+            places[i] = row(i) <= VALUE && column < F::WIDTH ? shared_address(place) : 0;
+            norms[i] = {};
+            if (inside && row(i) < heads) from[i] = head_rows<bf16>(p, p.q, 0, first_head + row(i)) + column;
+            if (inside && is_key) from[i] = head_rows<bf16>(p, fresh.k, 0, kv_head) + column;
+            if (inside && is_value) from[i] = head_rows<bf16>(p, fresh.v, 0, kv_head) + column;
+            if (inside && norm) norms[i] = load_words(norm + column);
+            if (appends && inside && (is_key || is_value))
+                appended[i] = head_rows<bf16>(p, cached, 0, kv_head) + past * cached.row + column;
+            settle(from[i], appended[i], places[i]);
+        }
+        other = int(threadIdx.x) % WARP + (inside ? (is_low ? half : -half) / N : 0);
+        settle(other);
+        if (turn.frequencies)
+#pragma unroll
+            for (int e = 0; e < N; e++) {
+                const float2 angle = inside ? room.angles[column - (is_low ? 0 : half) + e] : float2{};
+                cosines[e] = angle.x, sines[e] = is_low ? -angle.y : angle.y;
+                settle(sines[e]);
+            }
+    }
+
+    /* The row of a lane's columns, normalized. */
+    __device__ static void normalize(const TokenTurn &turn, const Words &norm, Words &words) {
+        float x[N], weight[N];
+        unpack<bf16>(words, x);
+        unpack<bf16>(norm, weight);
+        float squares = norm_row::add_pack<true>(0.0f, x);
+#pragma unroll
+        for (int distance = LANES / 2; distance > 0; distance /= 2) // a warp with a row adds zeros to this
+            squares += __shfl_xor_sync(~0u, squares, distance);
+        norm_row::normalize<false>(x, 0.0f, norm_row::rstd_of(squares, turn.inverse, turn.eps), weight,
+                                   weight);
+        words = packed<bf16>(x);
+    }
+    /* The same, rotated by the token's position: rotate_pair() for the half that this lane has. */
+    __device__ void rotate(Words &words) const {
+        Words others;
+        float x[N], y[N];
+#pragma unroll
+        for (int i = 0; i < 4; i++) others.w[i] = __shfl_sync(~0u, words.w[i], other);
+        unpack<bf16>(words, x);
+        unpack<bf16>(others, y);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] = fmaf(x[e], cosines[e], __fmul_rn(y[e], sines[e]));
+        words = packed<bf16>(x);
+    }
+
+    /* Puts the rows in shared memory, and the key and value in the cache. */
+    __device__ void load(const TokenTurn &turn) const {
+        Words words[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            words[i] = {};
+            if (from[i]) words[i] = load_words(from[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            Words turned = words[i];
+            if (turn.query_norm) normalize(turn, norms[i], turned);
+            if (turn.frequencies) rotate(turned);
+            if (row(i) < VALUE) words[i] = turned;
+            if (places[i]) store_shared(places[i], words[i].w);
+            if (appended[i]) store_words(appended[i], words[i]);
+        }
+    }
+};
+
+/* Puts the token's own key and value, row `row` of the warp's tile, beside those of the cache. */
+template <class F>
+__device__ inline void put_own_row(Room<F> &room, int stage, int row) {
+    constexpr int PACKS = F::WIDTH / N;
+    const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP, pack = lane % PACKS;
+    bf16(*const tiles)[KEYS * F::WIDTH] = lane < PACKS ? room.keys[stage] : room.values[stage];
+    if (lane < 2 * PACKS)
+        store_words(tiles[warp] + eight_columns<F::WIDTH>(row, pack),
+                    load_words(room.rows + (HEADS + lane / PACKS) * F::PITCH + pack * N));
+}
+
+/* ---- a tile ---- */
+
+/* A warp's operands in shared memory: the addresses from which this lane loads. */
+template <class F>
+struct Operands {
+    static constexpr int WIDTH = F::WIDTH;
+    uint32_t queries, keys, values;
+
+    __device__ explicit Operands(const Room<F> &room) {
+        const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP;
+        queries = shared_address(room.rows + lane % 8 * F::PITCH + lane / 8 * N);
+        keys = shared_address(room.keys[0][warp] + eight_columns<WIDTH>(lane % 16, lane / 16));
+        values = shared_address(room.values[0][warp] +
+                                eight_columns<WIDTH>(lane % 8 + lane / 16 * 8, lane / 8 % 2));
+    }
+    /* Those of another stage. */
+    __device__ Operands of_stage(int stage) const {
+        Operands there = *this;
+        there.keys += stage * F::WARPS * rows(KEYS), there.values += stage * F::WARPS * rows(KEYS);
+        return there;
+    }
+    /* Bytes of rows of a tile. */
+    __device__ static int rows(int count) { return count * WIDTH * int(sizeof(bf16)); }
+
+    /* s[w] = the scores of keys 16 w + g and + 8, and of heads 2t and 2t + 1. */
+    __device__ void multiply_scores(float (&s)[KEYS / 16][4]) const {
+        uint32_t left[KEYS / 16][WIDTH / 16][4], right[WIDTH / 32][4];
+#pragma unroll
+        for (int k = 0; k < WIDTH / 32; k++) load_matrices(right[k], queries + 64 * k);
+#pragma unroll
+        for (int k = 0; k < WIDTH / 16; k++)
+#pragma unroll
+            for (int w = 0; w < KEYS / 16; w++) load_matrices(left[w][k], (keys + rows(16 * w)) ^ 32 * k);
+#pragma unroll
+        for (int w = 0; w < KEYS / 16; w++) s[w][0] = s[w][1] = s[w][2] = s[w][3] = 0.0f;
+#pragma unroll
+        for (int k = 0; k < WIDTH / 16; k++)
+#pragma unroll
+            for (int w = 0; w < KEYS / 16; w++)
+                multiply(s[w], left[w][k], right[k / 2][k % 2 * 2], right[k / 2][k % 2 * 2 + 1], s[w]);
+    }
+
+    __device__ void load_values(uint32_t (&left)[KEYS / 16][WIDTH / 16][4]) const {
+#pragma unroll
+        for (int w = 0; w < KEYS / 16; w++)
+#pragma unroll
+            for (int n = 0; n < WIDTH / 16; n++)
+                load_matrices_transposed(left[w][n], (values + rows(16 * w)) ^ 32 * n);
+    }
+};
+
+/* Where this lane puts the result of its warp's tile: here, by address, or in the cluster's first block. */
+template <class F>
+struct Destination {
+    Room<F> &room;
+    const int rank;
+    uint32_t o, ends; // Partial.o[0] and ends; 0: none
+
+    __device__ Destination(Room<F> &room, int rank) : room(room), rank(rank) {
+        const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP;
+        const Partial<F::WIDTH> &own = room.partials[0][warp];
+        o = shared_address(own.o[0][lane]);
+        ends = lane / 4 % 2 == 0 ? shared_address(own.ends[lane / 8][lane % 4]) : 0;
+        settle(o, ends);
+    }
+    __device__ void put(const float (&sums)[F::WIDTH / 16][4], const float (&own_ends)[4]) const {
+        if (rank == 0) {
+#pragma unroll
+            for (int n = 0; n < F::WIDTH / 16; n++)
+                store_shared(o + n * int(sizeof(float[WARP][4])), sums[n]);
+            if (ends) store_shared(ends, own_ends);
+            return;
+        }
+        const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP;
+        Partial<F::WIDTH> &there = room.partials[rank][warp];
+#pragma unroll
+        for (int n = 0; n < F::WIDTH / 16; n++) store_counted(there.o[n][lane], &room.received, 0, sums[n]);
+        if (ends) store_counted(there.ends[lane / 8][lane % 4], &room.received, 0, own_ends);
+    }
+};
+
+/* Computes the result of a tile, of which the keys before `seen` count. */
+template <class F>
+__device__ inline void attend(const Operands<F> &operands, int seen, float scale, const Destination<F> &to) {
+    const int g = int(threadIdx.x) % WARP / 4;
+    float s[KEYS / 16][4], ends[4], o[F::WIDTH / 16][4];
+    uint32_t left[KEYS / 16][F::WIDTH / 16][4], right[KEYS / 16][2];
+    operands.multiply_scores(s);
+    operands.load_values(left);
+#pragma unroll
+    for (int head = 0; head < 2; head++) {
+        float maximum = -INFINITY;
+#pragma unroll
+        for (int w = 0; w < KEYS / 16; w++)
+#pragma unroll
+            for (int i = head; i < 4; i += 2) {
+                if (16 * w + g + i / 2 * 8 >= seen) s[w][i] = -INFINITY;
+                maximum = fmaxf(maximum, s[w][i]);
+            }
+#pragma unroll
+        for (int distance = WARP / 2; distance >= 4; distance /= 2)
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, distance));
+        ends[2 + head] = base_of(maximum, scale);
+    }
+#pragma unroll
+    for (int head = 0; head < 2; head++) {
+#pragma unroll
+        for (int w = 0; w < KEYS / 16; w++) {
+#pragma unroll
+            for (int i = head; i < 4; i += 2) s[w][i] = probability(s[w][i], scale, ends[2 + head]);
+            const float sum = s[w][head] + s[w][head + 2]; // of keys g and g + 8
+            const float quarter = sum + __shfl_xor_sync(~0u, sum, 4);
+            ends[head] = w == 0 ? quarter : ends[head] + quarter;
+        }
+    }
+#pragma unroll
+    for (int w = 0; w < KEYS / 16; w++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            right[w][half] = transposed(pack(s[w][2 * half], s[w][2 * half + 1]));
+#pragma unroll
+    for (int n = 0; n < F::WIDTH / 16; n++) o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0.0f;
+#pragma unroll
+    for (int w = 0; w < KEYS / 16; w++)
+#pragma unroll
+        for (int n = 0; n < F::WIDTH / 16; n++) multiply(o[n], left[w][n], right[w][0], right[w][1], o[n]);
+    to.put(o, ends);
+}
+
+/* ---- all tiles ---- */
+
+/* What a thread of the first block merges: of heads 2t and 2t + 1 the columns 8 (warp + i WARPS) + g, their
+ * bases, and the sums of its quarter. */
+template <class F>
+struct Merged {
+    static constexpr int PARTS = F::WIDTH / 8 / F::WARPS, STEP = sizeof(Partial<F::WIDTH>);
+    float o[PARTS][2] = {}, sum[2] = {}, base[2] = {-INFINITY, -INFINITY};
+    uint32_t from_o, from_ends; // of the first result
+    bf16 *y;                    // of head 2t
+    int heads, columns;         // that there are, from this thread's first on
+
+    __device__ Merged(const Problem &p, int first_head, int heads_of_block, const Room<F> &room) {
+        const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP;
+        const Partial<F::WIDTH> &first = room.partials[0][0];
+        from_o = shared_address(first.o[warp / 2][lane] + warp % 2 * 2);
+        from_ends = shared_address(first.ends[lane / 8][lane % 4]);
+        heads = heads_of_block - lane % 4 * 2;
+        columns = p.width - 8 * warp - lane / 4;
+        y = head_rows<bf16>(p, p.y, 0, first_head + lane % 4 * 2) + 8 * warp + lane / 4;
+        settle(from_o, from_ends, y, heads, columns);
+    }
+
+    /* Merges the first `count` results of a block, a few at a time. Those beyond, whose base is -inf, change
+     * nothing. */
+    __device__ void add(int block, int count) {
+        constexpr int AT_ONCE = 4, AGAIN = F::WARPS / 2 * WARP * 4 * int(sizeof(float)); // of o
+        for (int first = 0; first < min(count, F::WARPS); first += AT_ONCE) {
+            const uint32_t later = uint32_t((block * F::WARPS + first) * STEP);
+            float ends[AT_ONCE][4], next[AT_ONCE][PARTS][2];
+#pragma unroll
+            for (int w = 0; w < AT_ONCE; w++) {
+                ends[w][0] = ends[w][1] = 0.0f, ends[w][2] = ends[w][3] = -INFINITY;
+                if (first + w < count) load_shared(from_ends + later + w * STEP, ends[w]);
+#pragma unroll
+                for (int i = 0; i < PARTS; i++) {
+                    next[w][i][0] = next[w][i][1] = 0.0f;
+                    if (first + w < count) load_shared(from_o + later + w * STEP + i * AGAIN, next[w][i]);
+                }
+            }
+#pragma unroll
+            for (int w = 0; w < AT_ONCE; w++)
+#pragma unroll
+                for (int head = 0; head < 2; head++) {
+                    const Merge both(base[head], ends[w][2 + head]);
+                    sum[head] = both(sum[head], ends[w][head]);
+#pragma unroll
+                    for (int i = 0; i < PARTS; i++) o[i][head] = both(o[i][head], next[w][i][head]);
+                }
+        }
+    }
+
+    /* Writes y. */
+    __device__ void finish(int width) {
+#pragma unroll
+        for (int head = 0; head < 2; head++) {
+            float all = sum[head]; // of four quarters
+            all += __shfl_xor_sync(~0u, all, 8);
+            all += __shfl_xor_sync(~0u, all, 16);
+            const float inverse = __fdividef(1.0f, all);
+#pragma unroll
+            for (int i = 0; i < PARTS; i++) {
+                o[i][head] *= inverse;
+                asm volatile("" : "+f"(o[i][head])); // before a branch, so that both heads' run together
+            }
+        }
+#pragma unroll
+        for (int head = 0; head < 2; head++)
+#pragma unroll
+            for (int i = 0; i < PARTS; i++) {
+                const int later = 8 * F::WARPS * i;
+                if (head < heads && later < columns) y[head * width + later] = from_float<bf16>(o[i][head]);
+            }
+    }
+};
+
+/* Floor: 2 * keys * kv_heads * D * sizeof(bf16) bytes. */
+/* Anatomy. Parallel: over key heads, or 8 of the heads that share one; a warp has a tile of keys. Launch:
+ * kv_heads, or more, times 1 to 8 blocks of a cluster, of 64 to 256. Holds: 84 to 163 registers, 148 to 202
+ * KiB shared. Occupancy: shared memory: one block per multiprocessor. Reads: 16 bytes per copy, coalesced
+ * within a head's row, one or two tiles per warp in flight before the wait. Syncs: 3 barriers of the block;
+ * stores between blocks that count at the receiver. Fusion: the products around it, by a grid barrier. */
+template <class F>
+__global__ void __launch_bounds__(F::THREADS, 1)
+    token_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
+                 const __grid_constant__ TokenTurn turn, int heads) {
+    if constexpr (HOPPER) {
+        extern __shared__ __align__(128) uint8_t shared_memory[];
+        Room<F> &room = *reinterpret_cast<Room<F> *>(shared_memory);
+        const int rank = F::FEW ? 0 : int(blockIdx.x), blocks = F::FEW ? 1 : int(gridDim.x);
+        const int first_head = int(blockIdx.y) * heads, kv_head = first_head / p.group;
+        const int warp = int(threadIdx.x) / WARP, round_tiles = blocks * F::WARPS;
+        if (!F::FEW) {
+            if (threadIdx.x == 0) {
+                barrier_init(&room.received, 1);
+                fence_barrier_init();
+            }
+            cluster_arrive_relaxed();
+        }
+        let_next_start();
+        const int past = fresh.past ? *fresh.past : p.keys - 1, tiles = past / KEYS + 1;
+        const int first_tile = rank * F::WARPS + warp; // of this warp
+        const auto start = [&](int round) {
+            const int stage = round % F::STAGES, tile = first_tile + round * round_tiles;
+            if (tile < tiles) {
+                start_tile<F::WIDTH>(room.keys[stage][warp], p, p.k, kv_head, tile * KEYS, past);
+                start_tile<F::WIDTH>(room.values[stage][warp], p, p.v, kv_head, tile * KEYS, past);
+            }
+            copy_async_commit();
+        };
+        for (int round = 0; round < F::STAGES; round++) start(round);
+        if (turn.frequencies && int(threadIdx.x) < p.width / 2) {
+            float2 &angle = room.angles[threadIdx.x];
+            sincosf(float(past) * turn.frequencies[threadIdx.x], &angle.y, &angle.x);
+        }
+        __syncthreads();
+        const TokenRows<F> rows(p, fresh, turn, first_head, heads, past,
+                                rank == 0 && first_head % p.group == 0, room);
+        Operands<F> operands(room);
+        const Destination<F> to(room, rank);
+        Merged<F> merged(p, first_head, heads, room);
+        int seen = past + 1 - first_tile * KEYS; // keys from the warp's tile on; 0 or less: none
+        float scale = p.scale * LOG2_E;
+        settle(operands.queries, operands.keys, operands.values, seen, scale);
+        wait_for_previous();
+        rows.load(turn);
+        if constexpr (F::FEW) {
+            copy_async_wait();
+            __syncthreads();
+            if (seen > 0) attend(operands, seen, scale, to);
+            __syncthreads();
+            merged.add(0, tiles);
+            merged.finish(p.width);
+        } else {
+            cluster_join(); // all blocks of the cluster have started
+            __syncthreads();
+#pragma unroll 1
+            for (int round = 0, sent = tiles; sent > 0; round++, sent -= round_tiles) {
+                const int stage = round % F::STAGES;
+                copy_async_wait_group<F::STAGES - 1>();
+                if (seen > 0 && seen <= KEYS) put_own_row(room, stage, seen - 1);
+                __syncwarp();
+                if (round > 0) cluster_wait(); // until the first block has read earlier results
+                if (seen > 0) attend(operands.of_stage(stage), seen, scale, to);
+                __syncwarp(); // until no lane reads the tile that the next copies overwrite
+                seen -= round_tiles * KEYS;
+                start(round + F::STAGES);
+                if (rank > 0) continue;
+                if (threadIdx.x == 0)
+                    arrive_expecting(&room.received, max(0, min(round_tiles, sent) - F::WARPS) *
+                                                         int(sizeof(Partial<F::WIDTH>)));
+                __syncthreads();
+                merged.add(0, sent);
+                wait(&room.received, uint32_t(round % 2));
+                for (int other = 1; other < blocks; other++) merged.add(other, sent - other * F::WARPS);
+            }
+            if (rank == 0) merged.finish(p.width);
+        }
+    }
+}
+
+template <int WIDTH>
+Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn, int heads,
+              int64_t longest) {
+    typedef Form<WIDTH, true> Few;
+    typedef Form<WIDTH, false> Many;
+    const unsigned across = unsigned(p.heads / heads);
+    if (longest <= Few::WARPS * KEYS)
+        return LAUNCH_EARLY(ctx, token_kernel<Few>, dim3(1, across), Few::THREADS, shared_bytes<Few>(1), p,
+                            fresh, turn, heads);
+    if (longest <= 4 * Many::STAGES * Many::WARPS * KEYS)
+        return LAUNCH_CLUSTERS(ctx, 4, token_kernel<Many>, dim3(4, across), Many::THREADS,
+                               shared_bytes<Many>(4), p, fresh, turn, heads);
+    return LAUNCH_CLUSTERS(ctx, CLUSTER, token_kernel<Many>, dim3(CLUSTER, across), Many::THREADS,
+                           shared_bytes<Many>(CLUSTER), p, fresh, turn, heads);
+}
+
+} // namespace token
+
+bool token_suits(const Ctx *ctx, int64_t width, int64_t kv_heads, int64_t longest) {
+    const int64_t few =
+        (width <= 64 ? token::Form<64, true>::WARPS : token::Form<128, true>::WARPS) * token::KEYS;
+    return longest <= few ||
+           (width == 64 && kv_heads * token::CLUSTER >= cuda_device(ctx)->multiprocessors / 4);
+}
+
+bool fits_decode_token(const Ctx *ctx, const Problem &p, const Fresh &fresh) {
+    return cuda_device(ctx)->hopper && fits_decode_tensor(ctx, p) && p.queries == 1 && p.batch == 1 &&
+           fresh.count == 1 && p.width % 16 == 0 && !fresh.pasts && !p.key_lengths && !p.starts && !p.lse &&
+           p.y.vector;
+}
+
+Status decode_token(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn, int64_t longest) {
+    int heads = p.group < token::HEADS ? p.group : token::HEADS;
+    while (p.group % heads != 0) heads--;
+    return p.width <= 64 ? token::launch<64>(ctx, p, fresh, turn, heads, longest)
+                         : token::launch<128>(ctx, p, fresh, turn, heads, longest);
+}
+
+} // namespace attention
