@@ -274,10 +274,9 @@ __device__ inline void finish(const Problem &p, const BlockRows &rows, const Res
 /* Floor: 2 * keys * kv_heads * D * sizeof(bf16) bytes. */
 /* Anatomy. Parallel: over up to 32 queries of a key head; a cluster's blocks over tiles of keys; warps over
  * keys, then columns. Launch: queries x kv_heads x batch, or fewer, times 1 to 8 blocks of a cluster, of 128.
- * Holds: 108 to 189 registers, 55 to 178 KiB shared. Occupancy: 16 or 8 warps, by shared memory. Reads: 16
- * bytes per copy, coalesced within a head's row, 2 tiles in flight. Syncs: 3
- * barriers of the block per tile; stores between blocks that count at the receiver. Fusion: the projections
- * around it. */
+ * Holds: 94 to 184 registers, 54 to 174 KiB shared. Occupancy: 16 or 8 warps, by shared memory. Reads: 16
+ * bytes per copy, coalesced within a head's row, 2 tiles in flight. Syncs: 3 barriers of the block per tile;
+ * stores between blocks that count at the receiver. Fusion: the projections around it. */
 template <int WIDTH, int M>
 __global__ void __launch_bounds__(THREADS, WIDTH <= 64 && M == 1 ? 4 : 2)
     decode_tensor_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh, int heads,

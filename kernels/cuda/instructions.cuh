@@ -39,8 +39,9 @@ __device__ inline void copy_async_wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* Keeps values of a whole warp in registers: neither the compiler nor the assembler, which sees no sense in
- * these shuffles, moves what they depend on behind them, or computes it again. */
+/* Keeps values in registers that must soon be at hand. A value comes back from a shuffle with itself, through
+ * which neither compiler nor assembler sees, so that neither computes it later or again from what it came
+ * from. Called by whole warps. */
 template <class T>
 __device__ inline void settle(T &value) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a number or an address of global memory");
@@ -64,17 +65,19 @@ __device__ inline void settle(First &first, Others &...others) {
 }
 
 /* Loads and stores shared memory by its address, so that a kernel can settle the address. */
-template <int N>
-__device__ inline void load_shared(uint32_t from, float (&x)[N]) {
-    static_assert(N == 1 || N == 2 || N == 4, "4, 8 or 16 bytes");
-    if constexpr (N == 1) asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x[0]) : "r"(from) : "memory");
-    if constexpr (N == 2)
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(from) : "memory");
-    if constexpr (N == 4)
-        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
-                     : "r"(from)
-                     : "memory");
+__device__ inline float load_shared(uint32_t from) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+    return x;
+}
+__device__ inline void load_shared(uint32_t from, float (&x)[2]) {
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(from) : "memory");
+}
+__device__ inline void load_shared(uint32_t from, float (&x)[4]) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                 : "r"(from)
+                 : "memory");
 }
 __device__ inline void store_shared(uint32_t to, float x) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");

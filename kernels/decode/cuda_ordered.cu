@@ -414,18 +414,20 @@ struct Output {
         if (own) store_shared(own, own_sums[0]), store_shared(own + HALF, own_sums[1]);
         __syncthreads();
         if (!y) return;
-        float z[2][WARPS][1];
+        float z[2][WARPS];
 #pragma unroll
         for (int s = 0; s < WARPS; s++)
             if (s < slices)
-                for (int m = 0; m <= GATED; m++) load_shared(parts + s * ROW + m * HALF, z[m][s]);
+                for (int m = 0; m <= GATED; m++) z[m][s] = load_shared(parts + s * ROW + m * HALF);
 #pragma unroll
         for (int s = 1; s < WARPS; s++)
             if (s < slices)
-                for (int m = 0; m <= GATED; m++) z[m][0][0] += z[m][s][0];
-        float sum = z[0][0][0] + biases[0];
-        if constexpr (GATED) sum = gated(sum, z[1][0][0] + biases[1]);
-        if constexpr (!GATED) sum = activated_by(activation, sum);
+                for (int m = 0; m <= GATED; m++) z[m][0] += z[m][s];
+        float sum = z[0][0] + biases[0];
+        if constexpr (GATED)
+            sum = gated(sum, z[1][0] + biases[1]);
+        else
+            sum = activated_by(activation, sum);
         if (logits)
             *static_cast<float *>(y) = sum;
         else

@@ -74,7 +74,7 @@ __device__ inline void keep(const Product<float> &p, float mean, float rstd) {
 /* Floor: out * in * sizeof(float) bytes. A warp has ROWS rows of weights, or with GATED the two of a unit; of
  * each row, ROUND words per lane are in flight. */
 /* Anatomy. Parallel: over outputs, 1, 2 or 4 rows of weights per warp; lanes over the inputs. Launch: outputs
- * / (rows of a block) blocks of 128 or 256. Holds: 51 to 122 registers, no shared memory. Occupancy:
+ * / (rows of a block) blocks of 128 or 256. Holds: 52 to 122 registers, no shared memory. Occupancy:
  * registers; 25 to 56% of the warps. Reads: 16 bytes per load, coalesced, 4 or 8 of each row in flight before
  * the wait; x from the caches. Syncs: warp shuffles only. Fusion: the next product, by a barrier of the grid.
  */
@@ -232,7 +232,7 @@ constexpr int NORMED = 256; // threads
 /* Floor: the latency of a load and of two sums. */
 /* Anatomy. Parallel: over columns. Launch: one block of 256. Holds: 30 registers, 64 bytes shared. Occupancy:
  * one block: its latency counts. Reads: 16 bytes per load, coalesced. Syncs: barriers of the block. Fusion:
- * the head, whose warps would repeat it. */
+ * the head, whose blocks would repeat it. */
 template <class T>
 __global__ void __launch_bounds__(NORMED) norm_kernel(const __grid_constant__ Norm<T> n) {
     constexpr int N = VECTOR<T>;

@@ -31,24 +31,27 @@ __device__ __forceinline__ float activated(float z) {
     if constexpr (A == ACTIVATION_TANH) return tanhf(z);
 }
 
-/* The same for an activation that a launch passes, by comparisons. Of a switch the compiler makes a table of
- * jumps, whose load takes longer, unless `asm` keeps the comparisons apart. */
+/* The activations from A on, for one that a launch passes. Of a switch the compiler makes a table of jumps,
+ * whose load takes longer than comparisons, which `asm` keeps apart. */
 template <int A>
-__device__ __noinline__ float activated_far(int activation, float z) {
-    static_assert(A <= ACTIVATION_SWIGLU, "which is not elementwise");
+__device__ __forceinline__ float activated_from(int activation, float z) {
     if constexpr (A == ACTIVATION_SWIGLU) {
-        return z;
+        return z; // SWIGLU is not elementwise
     } else {
         if (activation == A) return activated<Activation(A)>(z);
         asm("" : "+r"(activation));
-        return activated_far<A + 1>(activation, z);
+        return activated_from<A + 1>(activation, z);
     }
 }
-/* The common ones in line, so that a kernel without an activation need not jump over the others. */
+template <int A>
+__device__ __noinline__ float activated_far(int activation, float z) {
+    return activated_from<A>(activation, z);
+}
+/* The rare ones are a function of their own, so that a kernel without an activation need not jump over them. */
 __device__ __forceinline__ float activated_by(int activation, float z) {
     if (activation == ACTIVATION_NONE) return z;
     if (activation == ACTIVATION_GELU_TANH) return activated<ACTIVATION_GELU_TANH>(z);
-    return activated_far<ACTIVATION_GELU_TANH + 1>(activation, z);
+    return activated_far<ACTIVATION_GELU>(activation, z);
 }
 
 template <Activation A>
