@@ -102,8 +102,8 @@ static void open_subject(Subject *s, const Family *family, int64_t rows, int64_t
     if (family->wide) {
         c->head_size = c->head_norms ? 128 : 64;
         c->width = 1024;
-        c->kv_heads = c->kv_heads == c->heads ? 8 : 2;
-        c->heads = 8;
+        c->kv_heads = c->kv_heads == c->heads ? 16 : 2;
+        c->heads = 16;
         c->hidden = 4168; // slices of more inputs than a block has in shared memory
     }
     c->init_std = family->wide ? 0.1 : 0.3; // far from flat

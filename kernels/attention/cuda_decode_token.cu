@@ -342,7 +342,8 @@ struct Merged {
     /* Merges the first `count` results of a block, a few at a time. Those beyond, whose base is -inf, change
      * nothing. */
     __device__ void add(int block, int count) {
-        constexpr int AT_ONCE = 4, AGAIN = F::WARPS / 2 * WARP * 4 * int(sizeof(float)); // of o
+        constexpr int AT_ONCE = F::WARPS < 4 ? F::WARPS : 4;
+        constexpr int AGAIN = F::WARPS / 2 * WARP * 4 * int(sizeof(float)); // from part to part
         for (int first = 0; first < min(count, F::WARPS); first += AT_ONCE) {
             const uint32_t later = uint32_t((block * F::WARPS + first) * STEP);
             float ends[AT_ONCE][4], next[AT_ONCE][PARTS][2];
