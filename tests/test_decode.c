@@ -19,7 +19,7 @@ typedef struct {
     Activation activation;
     bool norm_after;
     int64_t source, length; // rows of the encoder's memory, 0: none; valid rows, -1: all
-    bool odd;               // no CUDA kernel serves these sizes
+    bool odd;               // no CUDA kernel serves these sizes, in bf16 only heads of whole 16 columns
     double noise;           // relative, on the weights; fp64 only
     uint64_t seed;
     const char *preset; // preset of the model's family; NULL: GPT-2, or with a source the encoder-decoder

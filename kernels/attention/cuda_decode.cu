@@ -2,6 +2,7 @@
  * reading k and v once. */
 #include "kernels/attention/cuda_decode.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen.cuh"
 #include "kernels/cuda/words.cuh"
 
@@ -238,9 +239,7 @@ __global__ void __launch_bounds__(THREADS, 2)
                 s[u] = 0.0f;
 #pragma unroll
                 for (int i = 0; i < COLUMNS; i++) s[u] = fmaf(q[a][i], k_rows[u][i], s[u]);
-#pragma unroll
-                for (int distance = LANES / 2; distance > 0; distance /= 2)
-                    s[u] += __shfl_xor_sync(0xffffffffu, s[u], distance);
+                s[u] = lanes_sum<LANES>(s[u]);
                 if (first + u * GROUPS >= own_end) s[u] = -INFINITY;
             }
             add_keys(group_seen[a], s, [&](int u, float(&v)[COLUMNS]) {

@@ -29,6 +29,13 @@ CHECKED Status decode_token(Ctx *ctx, const Problem &p, const Fresh &fresh, cons
 
 namespace {
 
+/* How many of the heads that share keys and values a block takes: a divisor of their number, at most `most`. */
+inline int heads_together(const Problem &p, int most) {
+    int heads = p.group < most ? p.group : most;
+    while (p.group % heads != 0) heads--;
+    return heads;
+}
+
 /* The keys that a block's queries see. */
 struct Visible {
     int past, keys, length, begin, end; // rows in the cache; all rows; those that the batch row has

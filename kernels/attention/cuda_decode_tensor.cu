@@ -370,8 +370,8 @@ bool fits_decode_tensor(const Ctx *ctx, const Problem &p) {
  * share the keys of a query as long as there are multiprocessors for them. */
 Status decode_tensor(Ctx *ctx, const Problem &p, const Fresh &fresh, int64_t longest) {
     const CudaDevice *device = cuda_device(ctx);
-    int heads = p.group < ROWS ? p.group : ROWS, blocks = 1;
-    while (p.group % heads != 0) heads--;
+    const int heads = heads_together(p, ROWS);
+    int blocks = 1;
     int queries = p.queries == 1 || p.starts ? 1 : ROWS / heads;
     const int64_t across = p.heads / heads * p.batch, tiles = divide_up(longest, KEYS);
     const bool many =

@@ -30,7 +30,8 @@ template <int WIDTH_, bool FEW_>
 struct Form {
     static constexpr int WIDTH = WIDTH_, STAGES = FEW_ ? 1 : 2;
     static constexpr int WARPS = (WIDTH <= 64 ? 8 : 4) / STAGES, THREADS = WARP * WARPS;
-    static constexpr int PITCH = WIDTH + N; // of the token's rows
+    static constexpr int PITCH = WIDTH + N;             // of the token's rows
+    static constexpr int AHEAD = STAGES * WARPS * KEYS; // keys in a block's shared memory
     static constexpr bool FEW = FEW_;
 };
 
@@ -135,15 +136,13 @@ struct TokenRows {
         float x[N], weight[N];
         unpack<bf16>(words, x);
         unpack<bf16>(norm, weight);
-        float squares = norm_row::add_pack<true>(0.0f, x);
-#pragma unroll
-        for (int distance = LANES / 2; distance > 0; distance /= 2) // a warp with a row adds zeros to this
-            squares += __shfl_xor_sync(~0u, squares, distance);
+        // where a warp has a row, it adds zeros to this sum
+        const float squares = lanes_sum<LANES>(norm_row::add_pack<true>(0.0f, x));
         norm_row::normalize<false>(x, 0.0f, norm_row::rstd_of(squares, turn.inverse, turn.eps), weight,
                                    weight);
         words = packed<bf16>(x);
     }
-    /* The same, rotated by the token's position: rotate_pair() for the half that this lane has. */
+    /* The same, rotated by the token's position, the half of each pair that this lane has. */
     __device__ void rotate(Words &words) const {
         Words others;
         float x[N], y[N];
@@ -152,7 +151,7 @@ struct TokenRows {
         unpack<bf16>(words, x);
         unpack<bf16>(others, y);
 #pragma unroll
-        for (int e = 0; e < N; e++) x[e] = fmaf(x[e], cosines[e], __fmul_rn(y[e], sines[e]));
+        for (int e = 0; e < N; e++) x[e] = rotated(x[e], y[e], cosines[e], sines[e]);
         words = packed<bf16>(x);
     }
 
@@ -484,10 +483,10 @@ Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &t
     typedef Form<WIDTH, true> Few;
     typedef Form<WIDTH, false> Many;
     const unsigned across = unsigned(p.heads / heads);
-    if (longest <= Few::WARPS * KEYS)
+    if (longest <= Few::AHEAD)
         return LAUNCH_EARLY(ctx, token_kernel<Few>, dim3(1, across), Few::THREADS, shared_bytes<Few>(1), p,
                             fresh, turn, heads);
-    if (longest <= 4 * Many::STAGES * Many::WARPS * KEYS)
+    if (longest <= 4 * Many::AHEAD)
         return LAUNCH_CLUSTERS(ctx, 4, token_kernel<Many>, dim3(4, across), Many::THREADS,
                                shared_bytes<Many>(4), p, fresh, turn, heads);
     return LAUNCH_CLUSTERS(ctx, CLUSTER, token_kernel<Many>, dim3(CLUSTER, across), Many::THREADS,
@@ -497,8 +496,7 @@ Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &t
 } // namespace token
 
 bool token_suits(const Ctx *ctx, int64_t width, int64_t kv_heads, int64_t longest) {
-    const int64_t few =
-        (width <= 64 ? token::Form<64, true>::WARPS : token::Form<128, true>::WARPS) * token::KEYS;
+    const int64_t few = width <= 64 ? token::Form<64, true>::AHEAD : token::Form<128, true>::AHEAD;
     return longest <= few ||
            (width == 64 && kv_heads * token::CLUSTER >= cuda_device(ctx)->multiprocessors / 4);
 }
@@ -510,8 +508,7 @@ bool fits_decode_token(const Ctx *ctx, const Problem &p, const Fresh &fresh) {
 }
 
 Status decode_token(Ctx *ctx, const Problem &p, const Fresh &fresh, const TokenTurn &turn, int64_t longest) {
-    int heads = p.group < token::HEADS ? p.group : token::HEADS;
-    while (p.group % heads != 0) heads--;
+    const int heads = heads_together(p, token::HEADS);
     return p.width <= 64 ? token::launch<64>(ctx, p, fresh, turn, heads, longest)
                          : token::launch<128>(ctx, p, fresh, turn, heads, longest);
 }

@@ -14,9 +14,13 @@ CHECKED Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tenso
  * pairs. */
 CHECKED Status rotary_angles(Ctx *ctx, const AttentionForward *a, Tensor angles);
 
+/* One of a pair, rotated: the sine is negative for the low one. */
+__device__ inline float rotated(float own, float other, float cosine, float sine) {
+    return fmaf(own, cosine, __fmul_rn(other, sine));
+}
 /* Rotates a pair by an angle's cosine (x) and sine (y). */
 __device__ inline void rotate_pair(float &low, float &high, float2 angle) {
-    const float turned = fmaf(low, angle.x, -__fmul_rn(high, angle.y));
-    high = fmaf(high, angle.x, __fmul_rn(low, angle.y));
+    const float turned = rotated(low, high, angle.x, -angle.y);
+    high = rotated(high, low, angle.x, angle.y);
     low = turned;
 }

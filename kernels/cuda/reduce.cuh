@@ -28,6 +28,14 @@ __device__ inline float warp_max(float x) {
     return warp_reduce(x, Max());
 }
 
+/* Over LANES neighbouring lanes, a power of 2; every lane gets the sum. */
+template <int LANES>
+__device__ inline float lanes_sum(float x) {
+#pragma unroll
+    for (int distance = LANES / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+}
+
 /* Over the four neighbouring lanes that hold a row of a product's sums (cuda/instructions.cuh). */
 template <class Combine>
 __device__ inline float quad_reduce(float x, Combine combine) {

@@ -36,15 +36,6 @@ struct Piece {
     }
 };
 
-/* Sums `x` over groups of LANES neighbouring lanes; every lane gets the sum. */
-template <int LANES>
-__device__ inline float group_sum(float x) {
-#pragma unroll
-    for (int distance = LANES / 2; distance > 0; distance /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-}
-
 /* Adds UNROLL keys, STEP apart from `key` on, to the online softmax of query q. */
 template <class T, int LANES, int STEP>
 __device__ inline void add_scored_keys(Seen<COLUMNS> &seen, const float (&q)[COLUMNS], int key, int end,
@@ -57,7 +48,7 @@ __device__ inline void add_scored_keys(Seen<COLUMNS> &seen, const float (&q)[COL
         scores[u] = 0.f;
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) scores[u] = fmaf(q[i], values[i], scores[u]);
-        scores[u] = group_sum<LANES>(scores[u]);
+        scores[u] = lanes_sum<LANES>(scores[u]);
         if (key + u * STEP >= end) scores[u] = -INFINITY;
     }
     add_keys(seen, scores, [&](int u, float(&values)[COLUMNS]) { v[u].unpack_to(values); });
@@ -140,7 +131,7 @@ __device__ inline void turn(float (&x)[COLUMNS], const Piece<T> &norm, bool norm
         norm.unpack_to(weight);
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) squares = fmaf(x[i], x[i], squares);
-        const float rstd = rsqrtf(group_sum<LANES>(squares) / D + eps);
+        const float rstd = rsqrtf(lanes_sum<LANES>(squares) / D + eps);
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) x[i] = as_stored<T>(x[i] * rstd * weight[i]);
     }
@@ -241,7 +232,7 @@ __global__ void __launch_bounds__(THREADS, 2) heads_kernel(const __grid_constant
             turn<T, D>(k, norms[1], normed, rotary, h.eps, shared);
 #pragma unroll
             for (int i = 0; i < COLUMNS; i++) own_score = fmaf(q[i], k[i], own_score);
-            own_score = group_sum<LANES>(own_score);
+            own_score = lanes_sum<LANES>(own_score);
             if (rank == 0 && group == 0) {
                 seen.maximum = own_score;
                 seen.sum = 1.f;
