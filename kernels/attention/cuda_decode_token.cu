@@ -244,6 +244,8 @@ __global__ void __launch_bounds__(F::THREADS, 1)
             cluster_arrive_relaxed();
         }
         let_next_start();
+        float2 *const angle = int(threadIdx.x) < p.width / 2 ? room.angles + threadIdx.x : nullptr;
+        const float frequency = angle && turn.frequencies ? turn.frequencies[threadIdx.x] : 0.0f;
         const int past = fresh.past ? *fresh.past : p.keys - 1, tiles = past / KEYS + 1;
         const int first_tile = rank * F::WARPS + warp; // of this warp
         const auto start = [&](int round) {
@@ -255,10 +257,7 @@ __global__ void __launch_bounds__(F::THREADS, 1)
             copy_async_commit();
         };
         for (int round = 0; round < F::STAGES; round++) start(round);
-        if (turn.frequencies && int(threadIdx.x) < p.width / 2) {
-            float2 &angle = room.angles[threadIdx.x];
-            sincosf(float(past) * turn.frequencies[threadIdx.x], &angle.y, &angle.x);
-        }
+        if (angle) sincosf(float(past) * frequency, &angle->y, &angle->x);
         __syncthreads();
         const TokenRows<F> rows(p, fresh, turn, first_head, heads, past,
                                 rank == 0 && first_head % p.group == 0, room);

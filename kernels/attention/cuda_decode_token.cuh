@@ -52,24 +52,22 @@ constexpr size_t shared_bytes(int blocks) {
 }
 
 /* Starts the copies of a tile's rows of the cache. Rows beyond `past`, the token's own, become zero. Called by
- * a warp. */
+ * a warp. The loop keeps the kernel short, because each instruction is fetched once per launch. */
 template <int WIDTH>
 __device__ inline void start_tile(bf16 *tile, const Problem &p, const Rows &cached, int head, int first,
                                   int past) {
-    constexpr int VECTORS = WIDTH / N;
+    constexpr int VECTORS = WIDTH / N, STEP = WARP / VECTORS; // of a row; rows at once
     int lane = int(threadIdx.x) % WARP;
     settle(lane); // so that addresses of later tiles are not computed before the first is multiplied
-    const int column = lane % VECTORS * N;
-    const bf16 *const rows = head_rows<bf16>(p, cached, 0, head), *const own = rows + column;
-    const int stride = int(cached.row);
-#pragma unroll
-    for (int i = 0; i < KEYS * VECTORS / WARP; i++) {
-        const int row = i * (WARP / VECTORS) + lane / VECTORS;
-        const bool inside = first + row < past && column < p.width;
-        if (first + row == past) continue;
-        copy_async_16(tile + eight_columns<WIDTH>(row, column / N),
-                      inside ? own + int64_t(first + row) * stride : rows, inside);
-    }
+    const int row = lane / VECTORS, pack = lane % VECTORS;
+    const int left = past - first - row, cached_rows = pack * N < p.width ? left : 0;
+    const bf16 *const rows = head_rows<bf16>(p, cached, 0, head);
+    const bf16 *from = rows + int64_t(first + row) * cached.row + pack * N;
+#pragma unroll(8 / STEP)
+    for (int i = 0; i < KEYS; i += STEP, from += STEP * cached.row)
+        if (i != left)
+            copy_async_16(tile + eight_columns<WIDTH>(i + row, pack), i < cached_rows ? from : rows,
+                          i < cached_rows);
 }
 
 /* ---- the token's rows ---- */
