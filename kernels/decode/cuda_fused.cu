@@ -43,6 +43,15 @@ bool fits(const Ctx *ctx, const Decode *d) {
            (tensor_empty(memory) || tensor_rows(memory) <= INT32_MAX / 2);
 }
 
+/* Bytes of a layer's weights. */
+int64_t layer_bytes(const DecodeLayer *l) {
+    int64_t bytes = 0;
+    for (const DecodeAffine *a :
+         {&l->qkv, &l->projection, &l->expand, &l->contract, &l->query, &l->cross_projection})
+        if (!tensor_empty(a->weight)) bytes += int64_t(tensor_bytes(a->weight));
+    return bytes;
+}
+
 /* A token on its way through the layers. */
 struct Token {
     Ctx *ctx;
@@ -95,6 +104,7 @@ Product<T> product_of(Token *t, const Tensor &x, const DecodeAffine &by, const T
     p.y = data_of<T>(y);
     p.in = int(tensor_width(by.weight));
     p.out = int(tensor_rows(by.weight));
+    p.layer_bytes = layer_bytes(t->l);
     p.inverse = 1.f / float(p.in);
     p.eps = float(t->d->eps);
     p.activation = ACTIVATION_NONE;

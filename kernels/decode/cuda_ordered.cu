@@ -22,24 +22,23 @@ namespace ordered {
 /* ---- products ---- */
 
 /* The weights of a block. A gated layer has 8 rows of the gate and the same 8 of up in turns. */
-template <bool GATED>
+template <bool GATED, Way WAY>
 struct Weights {
     const Product<bf16> &p;
     const Place &place;
     bf16 *ring;
-    int output, outputs; // this warp's first, and their number
+    int output; // this warp's first
 
     /* A lane copies one pack of every fourth row; beyond the slice, zeros. */
     __device__ void start(int stage, int step) const {
         const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP, pack = lane % 8;
         const int at = place.begin + step * DEPTH + pack * N;
-        bf16 *const to = ring + (stage * WARPS + warp) * TILE;
+        bf16 *const to = ring + (stage * WARPS + warp) * TILE<WAY>;
 #pragma unroll
-        for (int i = 0; i < OUTPUTS; i += 4) {
-            if (!GATED && i >= outputs) break;
+        for (int i = 0; i < ROWS<WAY>; i += 4) {
             const int row = i + lane / 8, last = p.out - 1;
-            const int of_weight =
-                GATED ? min(output + row % 8, last) + (i < OUTPUTS / 2 ? 0 : p.out) : min(output + row, last);
+            const int of_weight = GATED ? min(output + row % 8, last) + (i < ROWS<WAY> / 2 ? 0 : p.out)
+                                        : min(output + row, last);
             copy_async_16(to + eight_columns<DEPTH>(row, pack),
                           p.weight + int64_t(of_weight) * p.in + (at < place.end ? at : 0), at < place.end);
         }
@@ -56,10 +55,12 @@ struct Weights {
  * product's column place.slice. All weights are in the ring. */
 template <bool GATED>
 struct Resident {
+    typedef ordered::Weights<GATED, RESIDENT> Weights;
+
     uint64_t weights, x; // operands
     int odd;             // whether the slice is the lane's second column
 
-    __device__ Resident(const Weights<GATED> &of, const bf16 *x, const Place &place)
+    __device__ Resident(const Weights &of, const bf16 *x, const Place &place)
         : weights(rows_operand(of.ring)), x(rows_operand(x)), odd(place.slice % 2) {
         settle(odd);
     }
@@ -68,7 +69,6 @@ struct Resident {
         copy_async_wait();
         fence_async();
         __syncthreads();
-        hold(c);
         uint64_t a = weights, b = x;
 #pragma unroll 1
         for (int step = 0; step < steps; step++) {
@@ -78,7 +78,7 @@ struct Resident {
             for (int k = 0; k < DEPTH; k += INPUTS)
                 multiply_async<false, false>(c, advance(a, k * int(sizeof(bf16))),
                                              advance(b, k * int(sizeof(bf16))), true);
-            a = advance(a, WARPS * TILE * int(sizeof(bf16)));
+            a = advance(a, WARPS * TILE<RESIDENT> * int(sizeof(bf16)));
             b = advance(b, CHUNK * int(sizeof(bf16)));
             products_commit();
         }
@@ -90,21 +90,23 @@ struct Resident {
 };
 
 /* The same for a slice that streams through this warp's part of the ring. All columns are its own. */
-template <bool GATED>
+template <bool GATED, Way WAY>
 struct Stream {
-    const Weights<GATED> &of;
+    typedef ordered::Weights<GATED, WAY> Weights;
+    const Weights &of;
     uint32_t weights, x; // the lane's row of the first stage, and its part of x
 
-    __device__ Stream(const Weights<GATED> &of, const bf16 *row, const Place &place) : of(of) {
+    __device__ Stream(const Weights &of, const bf16 *row, const Place &place) : of(of) {
         const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP;
-        weights = shared_address(of.ring + warp * TILE + eight_columns<DEPTH>(lane % 16, lane / 16));
+        weights =
+            shared_address(of.ring + warp * TILE<WAY> + eight_columns<DEPTH>(lane % ROWS<WAY>, lane / 16));
         x = shared_address(row + place.begin + lane / 8 * N);
         settle(weights, x);
     }
     __device__ void multiply(int steps, float (&sums)[2]) const {
         float c[4] = {};
         for (int step = 0, stage = 0; step < steps; step++) {
-            const uint32_t a = weights + stage * WARPS * TILE * int(sizeof(bf16));
+            const uint32_t a = weights + stage * WARPS * TILE<WAY> * int(sizeof(bf16));
             const uint32_t b = x + step * DEPTH * int(sizeof(bf16));
             uint32_t left[DEPTH / INPUTS][4], right[DEPTH / INPUTS / 2][4];
             copy_async_wait_group<STAGES - 1>();
@@ -128,8 +130,10 @@ struct Stream {
 /* ---- outputs ---- */
 
 /* The slices' sums of a block, and the output that a thread adds up from them. */
-template <bool GATED>
+template <bool GATED, Way WAY>
 struct Output {
+    static constexpr int EACH = GATED ? OUTPUTS / 2 : ROWS<WAY>; // of a warp
+
     uint32_t own, parts; // where this lane puts its sums, or 0; the first slice's sum of the output
     int slices, activation, logits;
     void *y; // NULL: none
@@ -138,14 +142,14 @@ struct Output {
     bf16 skip; // becomes a float where it is needed, or else its load would be awaited earlier
 
     /* Reads only parameters. */
-    __device__ Output(const Product<bf16> &p, const Division &division, int log2, int slice, int first)
+    __device__ Output(const Product<bf16> &p, const Division &division, int slice)
         : activation(p.activation) {
         __shared__ float sums[WARPS][OUTPUTS];
-        const int thread = int(threadIdx.x), lane = thread % WARP, at = first + thread;
-        const bool writes = thread < WARPS >> division.slices_log2 << log2 && at < p.out;
+        const int thread = int(threadIdx.x), lane = thread % WARP;
+        const int at = int(blockIdx.x) * division.outputs + thread;
+        const bool writes = thread < division.outputs && at < p.out;
         own = lane % 4 == slice / 2 ? shared_address(sums[thread / WARP] + lane / 4) : 0;
-        parts = shared_address(sums[thread >> log2 << division.slices_log2 & WARPS - 1] +
-                               (thread & (1 << log2) - 1));
+        parts = shared_address(sums[thread / EACH << division.slices_log2 & WARPS - 1] + thread % EACH);
         slices = 1 << division.slices_log2;
         logits = p.logits != nullptr;
         y = !writes ? nullptr : logits ? static_cast<void *>(p.logits + at) : p.y + at;
@@ -194,25 +198,25 @@ struct Output {
  * Occupancy: shared memory; 2 to 12 blocks per multiprocessor. Reads: 16 bytes per copy, 128 bytes of each of
  * 4 rows, up to 24 KiB per warp in flight before the wait. Syncs: 2 to 4 barriers of the block. Fusion: the
  * next product, by a barrier of the grid. */
-template <bool GATED, Norming NORM, int EACH, int HALVES, bool STREAM>
+template <bool GATED, Norming NORM, int EACH, int HALVES, Way WAY>
 __global__ void __launch_bounds__(THREADS, 2)
     ordered_kernel(const __grid_constant__ Product<bf16> p, const __grid_constant__ Division division) {
-    typedef std::conditional_t<STREAM, Stream<GATED>, Resident<GATED>> Products;
-    typedef std::conditional_t<NORM == PLAIN, Slice<STREAM>, Normed<NORM, EACH, HALVES>> Input;
+    typedef std::conditional_t<WAY == RESIDENT, Resident<GATED>, Stream<GATED, WAY>> Products;
+    typedef std::conditional_t<NORM == PLAIN, Slice<WAY>, Normed<NORM, EACH, HALVES>> Input;
+    typedef Output<GATED, WAY> Outputs;
     if constexpr (HOPPER) {
         extern __shared__ __align__(1024) uint8_t shared_memory[];
         const bool last_to_start = p.first || p.logits; // the next kernel only after this one's wait
         if (!last_to_start && division.large) let_next_start();
         const Place place(division, p.in);
-        const Layout<NORM, STREAM> layout(shared_memory, division, place);
-        const int log2 = division.known_log2<GATED, STREAM>(); // of a warp's outputs
-        const int first = int(blockIdx.x) * (WARPS >> division.slices_log2 << log2);
-        const Weights<GATED> weights = {p, place, layout.ring, first + (place.tile << log2), 1 << log2};
+        const Layout<NORM, WAY> layout(shared_memory, division, place);
+        const Weights<GATED, WAY> weights = {p, place, layout.ring,
+                                             int(blockIdx.x) * division.outputs + place.tile * Outputs::EACH};
         weights.start_ring(division.stages);
         clear_rest(division, place, layout);
         const Products products(weights, layout.x, place);
         const Input input(p, division, place, layout);
-        Output<GATED> output(p, division, log2, STREAM ? 0 : place.slice, first);
+        Outputs output(p, division, WAY == RESIDENT ? place.slice : 0);
         int steps = division.steps;
         settle(steps);
         if (!last_to_start && !division.large) let_next_start();
@@ -220,9 +224,9 @@ __global__ void __launch_bounds__(THREADS, 2)
         if (last_to_start) let_next_start();
         if constexpr (NORM == PLAIN) output.load_skip();
         input.fetch();
-        if constexpr (Layout<NORM, STREAM>::OWN)
+        if constexpr (Layout<NORM, WAY>::OWN)
             __syncwarp();
-        else if constexpr (STREAM)
+        else if constexpr (WAY != RESIDENT)
             __syncthreads();
         float sums[2];
         products.multiply(steps, sums);
@@ -230,26 +234,43 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-template <bool GATED, Norming NORM, int EACH, int HALVES, bool STREAM>
+/* The least shared memory that a block asks for, so that the blocks of a kernel come to different
+ * multiprocessors. Kernels start long before their turn, as soon as earlier ones leave room. Without this limit,
+ * several blocks of a kernel fill a multiprocessor that becomes free, and slow each other down in their turn,
+ * while other multiprocessors have none. Where a layer's weights leave a third of all shared memory free, a
+ * kernel with at most one block for each multiprocessor asks for half of one, and a kernel with two for a sixth.
+ * Where the weights just fit, more kernels need room at once. Measured with GPT-2 and SmolLM2 (the first case),
+ * Qwen2.5-0.5B (the second) and Llama-3.2-1B (neither). */
+int64_t least_bytes(const Product<bf16> &p, int64_t blocks, int multiprocessors) {
+    constexpr int64_t EACH = 228 << 10; // bytes of a multiprocessor
+    const int64_t all = EACH * multiprocessors, share = divide_up(blocks, multiprocessors);
+    if (p.layer_bytes < all * 2 / 3) return share == 1 ? EACH / 2 : share == 2 ? EACH / 6 : 0;
+    return p.layer_bytes < all * 4 / 3 && share == 1 ? EACH * 3 / 8 : 0;
+}
+
+template <bool GATED, Norming NORM, int EACH, int HALVES, Way WAY>
 Status launch(Ctx *ctx, const Product<bf16> &p, const Division &division) {
-    return LAUNCH_EARLY(ctx, (ordered_kernel<GATED, NORM, EACH, HALVES, STREAM>),
-                        unsigned(division.blocks(p.out)), THREADS,
-                        size_t(Layout<NORM, STREAM>::bytes(division)), p, division);
+    const int64_t blocks = divide_up(p.out, division.outputs), own = Layout<NORM, WAY>::bytes(division);
+    const int64_t least = least_bytes(p, blocks, cuda_device(ctx)->multiprocessors);
+    return LAUNCH_EARLY(ctx, (ordered_kernel<GATED, NORM, EACH, HALVES, WAY>), unsigned(blocks), THREADS,
+                        size_t(own > least ? own : least), p, division);
 }
 
 template <bool GATED, Norming NORM, int EACH, int HALVES>
-Status launch_steps(Ctx *ctx, const Product<bf16> &p, const Division &division) {
-    return division.streams() ? launch<GATED, NORM, EACH, HALVES, true>(ctx, p, division)
-                              : launch<GATED, NORM, EACH, HALVES, false>(ctx, p, division);
+Status launch_way(Ctx *ctx, const Product<bf16> &p, const Division &division) {
+    if constexpr (NORM == PLAIN)
+        if (division.way == FEW) return launch<GATED, NORM, EACH, HALVES, FEW>(ctx, p, division);
+    return division.way == STREAM ? launch<GATED, NORM, EACH, HALVES, STREAM>(ctx, p, division)
+                                  : launch<GATED, NORM, EACH, HALVES, RESIDENT>(ctx, p, division);
 }
 
 template <bool GATED, Norming NORM>
 Status launch_norm(Ctx *ctx, const Product<bf16> &p, const Division &division) {
     constexpr int BOTH = norm_row::THREADS_MOST / THREADS;
     const norm_row::Order &order = division.norm;
-    if (order.each > 1) return launch<GATED, NORM, norm_row::EACH_MOST, BOTH, true>(ctx, p, division);
-    return order.threads > THREADS ? launch_steps<GATED, NORM, 1, BOTH>(ctx, p, division)
-                                   : launch_steps<GATED, NORM, 1, 1>(ctx, p, division);
+    if (order.each > 1) return launch<GATED, NORM, norm_row::EACH_MOST, BOTH, STREAM>(ctx, p, division);
+    return order.threads > THREADS ? launch_way<GATED, NORM, 1, BOTH>(ctx, p, division)
+                                   : launch_way<GATED, NORM, 1, 1>(ctx, p, division);
 }
 
 } // namespace ordered
@@ -265,7 +286,7 @@ Status product_in_order(Ctx *ctx, const Product<bf16> &p, bool gated) {
     if (gated) return launch_norm<true, RMS>(ctx, p, division);
     if (p.norm_bias) return launch_norm<false, LAYER>(ctx, p, division);
     return p.norm ? launch_norm<false, RMS>(ctx, p, division)
-                  : launch_steps<false, PLAIN, 1, 1>(ctx, p, division);
+                  : launch_way<false, PLAIN, 1, 1>(ctx, p, division);
 }
 
 } // namespace decode

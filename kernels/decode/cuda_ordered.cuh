@@ -16,42 +16,45 @@ constexpr int WARP = 32, WARPS = 4, THREADS = WARP * WARPS;
 constexpr int OUTPUTS = 16, INPUTS = 16;              // of a warp's instruction
 constexpr int DEPTH = LINEAR_SLICE_STEP, STAGES = 12; // inputs of a stage; most stages of a ring
 constexpr int N = VECTOR<bf16>;                       // elements of a pack
-constexpr int TILE = OUTPUTS * DEPTH;                 // a warp's part of a stage, in elements
 constexpr int CHUNK = 8 * DEPTH;                      // DEPTH inputs of 8 slices of x: a right operand
 
 static_assert(DEPTH == BLOCK_COLUMNS, "a row of a stage is a row of an operand");
 static_assert(WARPS * WARP == WARPGROUP, "a block is a warpgroup");
 static_assert(DEPTH % (2 * INPUTS) == 0, "a stage is whole pairs of instructions");
 
+/* Whether the ring has all weights of a slice, or they stream through it; FEW: a warp has half as many outputs,
+ * so that the long rows of few outputs come to twice as many multiprocessors. */
+enum Way { RESIDENT, STREAM, FEW };
+template <Way WAY>
+constexpr int ROWS = WAY == FEW ? OUTPUTS / 2 : OUTPUTS; // of weights, in a warp's part of a stage
+template <Way WAY>
+constexpr int TILE = DEPTH / (WAY == FEW ? 2 : 1) * OUTPUTS; // this part, in elements
+
 /* How a product is divided: its row's norm, the slices of its inputs, and its outputs. */
 struct Division {
     norm_row::Order norm;
     int slices_log2, inputs, steps; // inputs of a slice, and its stages
     int stages;                     // of the ring
-    int outputs_log2;               // of a warp: 16, or 8 and as many unused rows
-    bool large;                     // the weights: the next kernel starts early to fetch its own
+    int outputs;                    // of a block
+    Way way;
+    bool large; // the weights: the next kernel starts early to fetch its own
 
     Division(const Product<bf16> &p, bool gated, int multiprocessors)
-        : norm(p.in / N), slices_log2(0), outputs_log2(3) {
+        : norm(p.in / N), slices_log2(0), way(RESIDENT) {
         constexpr int64_t LARGE = 4 << 20; // bytes; measured
-        const int all_steps = int(divide_up(p.in, DEPTH)), all_outputs = (gated ? 2 : 1) * p.out;
-        const int slices = linear_slices(all_outputs, all_steps);
+        const int all_steps = int(divide_up(p.in, DEPTH)), rows = (gated ? 2 : 1) * p.out;
+        const int slices = linear_slices(rows, all_steps);
         while (1 << slices_log2 < slices) slices_log2++;
         steps = int(divide_up(all_steps, slices));
         inputs = steps * DEPTH;
+        large = int64_t(rows) * p.in * int64_t(sizeof(bf16)) >= LARGE;
+        outputs = (WARPS >> slices_log2) * OUTPUTS / (gated ? 2 : 1);
+        if (steps > STAGES) way = STREAM;
+        if (way == STREAM && !p.norm && 2 * divide_up(p.out, outputs) <= multiprocessors) {
+            way = FEW;
+            outputs /= 2;
+        }
         stages = steps < STAGES ? steps : STAGES;
-        large = int64_t(all_outputs) * p.in * int64_t(sizeof(bf16)) >= LARGE;
-        // the long rows of few outputs are spread over twice as many multiprocessors, which fetch them sooner
-        const bool spread = streams() && blocks(p.out) <= multiprocessors;
-        if (!gated && !spread) outputs_log2 = 4;
-    }
-    bool streams() const { return steps > STAGES; }
-    int64_t blocks(int out) const { return divide_up(out, WARPS >> slices_log2 << outputs_log2); }
-
-    /* outputs_log2, which most kernels know. */
-    template <bool GATED, bool STREAM>
-    __device__ int known_log2() const {
-        return GATED ? 3 : STREAM ? outputs_log2 : 4;
     }
 };
 
@@ -69,17 +72,17 @@ struct Place {
     }
 };
 
-/* Shared memory of a block: the ring, and x. With STREAM, x as it is; without a norm each warp then has its
- * own slice, so that it need not wait for other warps. Else x as right operands, of which row s is a chunk of
+/* Shared memory of a block: the ring, and x. If weights stream, x as it is; without a norm each warp then has
+ * its own slice, so that it need not wait for other warps. Else x as right operands, of which row s is a chunk of
  * slice s. */
-template <Norming NORM, bool STREAM>
+template <Norming NORM, Way WAY>
 struct Layout {
-    static constexpr bool OWN = STREAM && NORM == PLAIN;
+    static constexpr bool OWN = WAY != RESIDENT && NORM == PLAIN;
     bf16 *ring, *x;
 
     __device__ Layout(void *memory, const Division &division, const Place &place) {
         ring = static_cast<bf16 *>(memory);
-        x = ring + division.stages * WARPS * TILE;
+        x = ring + division.stages * WARPS * TILE<WAY>;
         if (OWN) x += int(threadIdx.x) / WARP * division.inputs - place.begin;
     }
     /* The place of an input, of this slice or of any. */
@@ -88,14 +91,14 @@ struct Layout {
         return at(division, (input >= inputs) + (input >= 2 * inputs) + (input >= 3 * inputs), input);
     }
     __device__ bf16 *at(const Division &division, int slice, int input) const {
-        if (STREAM) return x + input;
+        if (WAY != RESIDENT) return x + input;
         const int within = input - slice * division.inputs;
         return x + within / DEPTH * CHUNK + eight_columns<DEPTH>(slice, within % DEPTH / N);
     }
     static int64_t bytes(const Division &division) {
         const int slices = OWN ? WARPS : 1 << division.slices_log2;
-        const int64_t row = STREAM ? slices * division.inputs : int64_t(division.steps) * CHUNK;
-        return (int64_t(division.stages) * WARPS * TILE + row) * int64_t(sizeof(bf16));
+        const int64_t row = WAY == RESIDENT ? int64_t(division.steps) * CHUNK : slices * division.inputs;
+        return (int64_t(division.stages) * WARPS * TILE<WAY> + row) * int64_t(sizeof(bf16));
     }
 };
 
@@ -209,7 +212,7 @@ struct Normed {
 
 /* Without a norm: puts the warp's slice of x in shared memory, or its part if other warps have the slice,
  * too. */
-template <bool STREAM>
+template <Way WAY>
 struct Slice {
     static constexpr int STEP = WARP * N; // inputs
 
@@ -230,7 +233,7 @@ struct Slice {
         settle(from, to, count);
     }
     __device__ void fetch() const {
-        constexpr int AHEAD = 4, BYTES = STREAM ? int(sizeof(bf16)) : CHUNK / DEPTH * int(sizeof(bf16));
+        constexpr int AHEAD = 4, BYTES = (WAY == RESIDENT ? CHUNK / DEPTH : 1) * int(sizeof(bf16));
 #pragma unroll 1
         for (int first = 0; first < count; first += AHEAD * STEP) {
             Words words[AHEAD];

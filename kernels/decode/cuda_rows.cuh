@@ -69,6 +69,7 @@ struct Product {
     float *logits;             // (out)
     T *kept;                   // (in): norm(x), written; or NULL
     int in, out;
+    int64_t layer_bytes;   // of all weights of the layer; the head has those of the last
     float inverse, eps;    // 1 / in
     Activation activation; // of a layer that is not gated
     bool first;            // of the token
