@@ -348,9 +348,9 @@ struct Output {
 /* Floor: out * in bytes of codes and 1/16 of it for scales. */
 /* Anatomy. Parallel: over tiles of 8 outputs, one or more per block; warps over the inputs. Launch: outputs /
  * 8 blocks of 256, at most 2 per multiprocessor. Holds: 64 to 125 registers, 17 to 68 KiB shared and inputs *
- * 9 / 8 bytes. Occupancy: its bounds; 25% of the warps. Reads: 16 bytes per copy, 512 neighbouring bytes of
- * codes per warp, up to 68 KiB per block in flight before the wait. Syncs: a barrier of the block, and one
- * per tile. Fusion: the next product, by a barrier of the grid. */
+ * 9 / 8 bytes. Occupancy: its bounds; 25% of the warps. Reads: 16 bytes per copy, 512 neighbouring bytes per
+ * warp, up to 68 KiB per block before the wait. Syncs: a barrier of the block, and one per tile. Fusion: the
+ * next product, by a barrier of the grid. */
 template <class T, bool GATED, bool NORM, int AHEAD>
 __global__ void __launch_bounds__(THREADS, BLOCKS_EACH)
     groups_kernel(const __grid_constant__ Product<T> p, const __grid_constant__ Division division) {
