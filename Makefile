@@ -75,7 +75,7 @@ endif
 MPICC := $(shell command -v mpicc)
 MPI_MODULE := $(if $(MPICC),$(BUILD)/comm_mpi.so)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-LONGEST := $(patsubst %,$(BUILD)/tests/test_%,ranks decode draft rendezvous launch rotary curves)
+LONGEST := $(patsubst %,$(BUILD)/tests/test_%,ranks rendezvous launch decode infer swiglu resume)
 BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 # One program with a name for each fuzzer.
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
