@@ -43,7 +43,6 @@ bool fits(const Ctx *ctx, const Decode *d) {
            (tensor_empty(memory) || tensor_rows(memory) <= INT32_MAX / 2);
 }
 
-/* Bytes of a layer's weights. */
 int64_t layer_bytes(const DecodeLayer *l) {
     int64_t bytes = 0;
     for (const DecodeAffine *a :
@@ -61,6 +60,7 @@ struct Token {
     Tensor qkv, heads, hidden;  // ((heads + 2 kv_heads) D), (heads*D), (hidden)
     const DecodeAffine *before; // with the norm after a branch: the last branch's norm, which `stream` awaits
     bool begun;                 // the token's first product has been launched
+    int64_t layer_bytes;        // of the weights of a layer
 };
 
 Status take_buffers(Ctx *ctx, Token *t) {
@@ -104,7 +104,7 @@ Product<T> product_of(Token *t, const Tensor &x, const DecodeAffine &by, const T
     p.y = data_of<T>(y);
     p.in = int(tensor_width(by.weight));
     p.out = int(tensor_rows(by.weight));
-    p.layer_bytes = layer_bytes(t->l);
+    p.layer_bytes = t->layer_bytes;
     p.inverse = 1.f / float(p.in);
     p.eps = float(t->d->eps);
     p.activation = ACTIVATION_NONE;
@@ -227,6 +227,7 @@ Status forward(Ctx *ctx, const Decode *d) {
     Token t = {};
     t.ctx = ctx;
     t.d = d;
+    t.layer_bytes = layer_bytes(&d->layers[0]);
     TRY(take_buffers(ctx, &t));
     TRY(embed_token<T>(&t));
     for (int64_t i = 0; i < d->layer_count; i++) {

@@ -99,11 +99,9 @@ __device__ inline uint32_t codes_of(const float *x, float inverse) {
                        0x5410);
 }
 
-/* 127 / x by the special function unit; 0 below 2^-120, where 1 / x would overflow. Of a quarter of x, the
- * reciprocal is normal. */
+/* 127 / x; 0 below 2^-120, where 1 / x would overflow. Of a quarter of x, the reciprocal is normal. */
 __device__ inline float codes_per_unit(float x) {
-    float inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x * 0.25f));
+    const float inverse = reciprocal(x * 0.25f);
     return x >= 0x1p-120f ? inverse * (127.f / 4) : 0.f;
 }
 
@@ -357,7 +355,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH)
     constexpr int MATRICES = GATED ? 2 : 1;
     typedef Weights<MATRICES> W;
     extern __shared__ uint4 shared_memory[];
-    const bool last_to_start = p.first || p.logits; // the next kernel only after this one's wait
+    const bool last_to_start = p.last_to_start();
     if (!last_to_start) let_next_start();
     Stage *const rings = reinterpret_cast<Stage *>(shared_memory);
     float *const x_scales = reinterpret_cast<float *>(rings + WARPS * MATRICES * division.stages);

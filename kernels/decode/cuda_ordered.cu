@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     typedef Output<GATED, WAY> Outputs;
     if constexpr (HOPPER) {
         extern __shared__ __align__(1024) uint8_t shared_memory[];
-        const bool last_to_start = p.first || p.logits; // the next kernel only after this one's wait
+        const bool last_to_start = p.last_to_start();
         if (!last_to_start && division.large) let_next_start();
         const Place place(division, p.in);
         const Layout<NORM, WAY> layout(shared_memory, division, place);

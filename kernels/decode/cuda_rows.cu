@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
     const int own = first + lane * stride; // the row whose bias and skip this lane adds
     const bool adds = lane < ROWS && own <= last;
     const float bias = adds && p.bias ? p.bias[own] : 0.f;
-    if (!p.first && !p.logits) let_next_start();
+    if (!p.last_to_start()) let_next_start();
 
     float shifts[ROWS] = {}; // sums of w b
     const auto add_shifts = [&] {
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(WARP *WARPS, NORM == LAYER ? 16 / WARPS : 0)
     };
     if (NORM == LAYER) add_shifts();
     wait_for_previous();
-    if (p.first || p.logits) let_next_start();
+    if (p.last_to_start()) let_next_start();
     const float skip = !GATED && adds && p.skip ? p.skip[own] : 0.f;
     Words columns[ROUND];
     load_round(p.x, lane, vectors, columns); // inside the loop it would be slower

@@ -69,10 +69,13 @@ struct Product {
     float *logits;             // (out)
     T *kept;                   // (in): norm(x), written; or NULL
     int in, out;
-    int64_t layer_bytes;   // of all weights of the layer; the head has those of the last
+    int64_t layer_bytes;   // of all weights of a layer
     float inverse, eps;    // 1 / in
     Activation activation; // of a layer that is not gated
     bool first;            // of the token
+
+    /* Whether the kernel lets the next one start only after its own wait. */
+    __device__ bool last_to_start() const { return first || logits; }
 };
 
 /* Attention of a token's heads to the cache and to the token itself, which is appended to the cache; or to a
