@@ -84,8 +84,11 @@ __device__ inline uint32_t load_shared_word(uint32_t from) {
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
     return x;
 }
-__device__ inline void load_shared(uint32_t from, uint32_t (&x)[2]) {
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "r"(from) : "memory");
+/* A bf16 as a float. */
+__device__ inline float load_shared_bf16(uint32_t from) {
+    uint16_t x;
+    asm volatile("ld.shared.b16 %0, [%1];" : "=h"(x) : "r"(from) : "memory");
+    return __uint_as_float(uint32_t(x) << 16);
 }
 __device__ inline void load_shared(uint32_t from, uint32_t (&x)[4]) {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

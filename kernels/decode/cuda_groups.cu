@@ -7,25 +7,23 @@
 #include "kernels/norm/cuda_row.cuh"
 
 /* Products of one row by codes of 8 bits. Every block rounds x to codes, too, in shared memory, while weights
- * wait in a ring of stages. A lane reads only codes of weights that it has copied itself. */
+ * wait in a ring of stages. */
 namespace decode {
 namespace {
 
 using namespace gpu;
 
 constexpr int WARP = 32, WARPS = 8, THREADS = WARP * WARPS;
-constexpr int LANES = 16, ROWS = 4, FOUR = 4;  // lanes that share a tile; rows and columns of a lane
-constexpr int TILES = WARP / LANES;            // tiles, of neighbouring groups, that a warp reads at once
+constexpr int FOUR = 4, WORDS = GROUP / FOUR;  // codes of a word, words of a row's group
+constexpr int TILES = WARP / GROUP_ROWS;       // that a warp reads at once, of neighbouring groups
 constexpr int TILE_BYTES = GROUP * GROUP_ROWS; // of I8 (base/groups.h)
-constexpr int READS = 4, STAGES = 4;           // of a stage; of a warp's ring
+constexpr int READS = 2, STAGES = 4;           // of a stage; of a warp's ring
 constexpr int BLOCKS_EACH = 2;                 // most blocks per multiprocessor
-
-/* A warp's part of a row of tiles, or a piece of this part: every WARPS-th TILES of the row, with scales. */
-struct Stage {
-    Words codes[READS][WARP]; // word r: four codes of the lane's row r
-    bf16 scales[READS * TILES][GROUP_ROWS];
-};
 constexpr int READ_GROUPS = WARPS * TILES, STEP_GROUPS = READS * READ_GROUPS; // of all warps
+
+/* A warp's part of a row of tiles, or a piece of this part: every WARPS-th TILES of the row. */
+typedef uint32_t Codes[READS][TILES][WORDS][GROUP_ROWS]; // four codes each
+typedef bf16 Scales[READS * TILES][GROUP_ROWS];
 
 /* How a product is divided. */
 struct Division {
@@ -40,12 +38,38 @@ struct Division {
     }
 };
 
+/* Shared memory of a block: the rings of all warps, [WARPS][stages][MATRICES]; the scales of x and its words,
+ * up to whole steps. */
+template <int MATRICES>
+struct Layout {
+    Codes *codes;
+    Scales *scales;
+    float *x_scales;
+    uint32_t *x_words;
+
+    __device__ Layout(void *memory, const Division &division) {
+        const int stages = WARPS * division.stages * MATRICES;
+        codes = static_cast<Codes *>(memory);
+        scales = reinterpret_cast<Scales *>(codes + stages);
+        x_scales = reinterpret_cast<float *>(scales + stages);
+        x_words = reinterpret_cast<uint32_t *>(x_scales + division.steps * STEP_GROUPS);
+        const int own = int(threadIdx.x) / WARP * division.stages * MATRICES; // this warp's ring
+        codes += own, scales += own;
+    }
+    static size_t bytes(const Division &division) {
+        return size_t(WARPS * division.stages * MATRICES) * (sizeof(Codes) + sizeof(Scales)) +
+               size_t(division.steps) * STEP_GROUPS * (GROUP + sizeof(float));
+    }
+};
+
 /* The weights of a block: each warp's stages in the order of their use. */
 template <int MATRICES>
 struct Weights {
     static constexpr int DEPTH = STAGES / MATRICES; // of the ring, if it has so many
+    static constexpr int PACK = int(sizeof(Words)), PACKS = WARP * PACK / TILE_BYTES; // tiles of a copy
 
-    Stage *ring;            // of this warp: [stages][MATRICES]
+    Codes *to_codes; // [stages][MATRICES]
+    Scales *to_scales;
     const int8_t *codes;    // of this lane in row 0 of tiles
     const bf16 *scales;     // the same; only the first READS * TILES lanes copy them
     int group, scale_group; // of these
@@ -53,14 +77,13 @@ struct Weights {
     int tile, step; // of the next copy
 
     template <class T>
-    __device__ Weights(const Product<T> &p, const Division &division, Stage *rings)
-        : groups(p.in / GROUP), tiles(p.out / GROUP_ROWS), steps(division.steps), tile(int(blockIdx.x)),
-          step(0) {
+    __device__ Weights(const Product<T> &p, const Division &division, const Layout<MATRICES> &layout)
+        : to_codes(layout.codes), to_scales(layout.scales), groups(p.in / GROUP), tiles(p.out / GROUP_ROWS),
+          steps(division.steps), tile(int(blockIdx.x)), step(0) {
         const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP;
-        ring = rings + warp * division.stages * MATRICES;
-        group = warp * TILES + lane / LANES;
+        group = warp * TILES + lane * PACK / TILE_BYTES;
         scale_group = lane / TILES * READ_GROUPS + warp * TILES + lane % TILES;
-        codes = p.codes + group * TILE_BYTES + lane % LANES * int(sizeof(Words));
+        codes = p.codes + warp * TILES * TILE_BYTES + lane * PACK;
         scales = p.scales + scale_group * GROUP_ROWS;
         for (int stage = 0; stage < DEPTH; stage++) start(stage);
     }
@@ -71,14 +94,17 @@ struct Weights {
         if (tile < tiles) {
 #pragma unroll
             for (int m = 0; m < MATRICES; m++) {
-                Stage &to = ring[stage * MATRICES + m];
                 const int64_t at = int64_t(tile + m * tiles) * groups + first;
 #pragma unroll
                 for (int i = 0; i < READS; i++)
-                    copy_async_16(&to.codes[i][lane], codes + (at + i * READ_GROUPS) * TILE_BYTES,
-                                  first + group + i * READ_GROUPS < groups);
+#pragma unroll
+                    for (int t = 0; t < TILES; t += PACKS)
+                        copy_async_16(to_codes[stage * MATRICES + m][i][t][0] + lane * FOUR,
+                                      codes + (at + i * READ_GROUPS + t) * TILE_BYTES,
+                                      first + group + i * READ_GROUPS + t < groups);
                 if (lane < READS * TILES)
-                    copy_async_16(to.scales[lane], scales + at * GROUP_ROWS, first + scale_group < groups);
+                    copy_async_16(to_scales[stage * MATRICES + m][lane], scales + at * GROUP_ROWS,
+                                  first + scale_group < groups);
             }
             if (++step == steps) step = 0, tile += int(gridDim.x);
         }
@@ -115,17 +141,19 @@ struct Rounding {
 
     const T *x, *norm;           // from this thread's first neighbours on
     uint32_t to_words, to_scale; // their places; the second 0 but in the first thread of a group
-    int left;                    // inputs from there on
+    int left, odd;               // inputs from there on; whether the two words are swapped
     Packs weights;
 
-    /* Rounded words are at `words`: (in / FOUR), four codes each; scales, (in / GROUP), at `scales`. */
+    /* Rounded words, four codes each, are at `words`, those of a group in the order of Operands; scales,
+     * (in / GROUP), at `scales`. */
     __device__ Rounding(const Product<T> &p, uint32_t words, uint32_t scales) {
-        const int column = int(threadIdx.x) * EIGHT;
+        const int column = int(threadIdx.x) * EIGHT, group = column / GROUP;
         x = p.x + column, norm = p.norm + column;
         left = p.in - column;
-        to_words = words + column;
-        to_scale = column % GROUP == 0 ? scales + column / GROUP * int(sizeof(float)) : 0;
-        settle(x, to_words, to_scale, left);
+        odd = group % 2;
+        to_words = words + (column ^ group % TILES / 2 * EIGHT);
+        to_scale = column % GROUP == 0 ? scales + group * int(sizeof(float)) : 0;
+        settle(x, to_words, to_scale, left, odd);
         if (NORM) load(weights, norm, 0);
     }
     __device__ void load(Packs &to, const T *from, int first) const {
@@ -180,8 +208,8 @@ struct Rounding {
                 const int at = first + a * STEP;
                 const float inverse = codes_per_unit(most[a]);
                 if (at >= left) break;
-                store_shared(to_words + at,
-                             {codes_of(values[a], inverse), codes_of(values[a] + FOUR, inverse)});
+                const uint32_t low = codes_of(values[a], inverse), high = codes_of(values[a] + FOUR, inverse);
+                store_shared(to_words + at, {odd ? high : low, odd ? low : high});
                 if (to_scale) store_shared(to_scale + at / GROUP * int(sizeof(float)), most[a] * (1.f / 127));
             }
         }
@@ -191,66 +219,49 @@ struct Rounding {
 
 /* ---- products ---- */
 
-/* Adds the products of a lane's codes with its four inputs, each row's times the two scales. */
-__device__ inline void add_products(const uint32_t (&codes)[ROWS], const uint32_t (&scales)[ROWS / 2],
-                                    uint32_t x, float x_scale, float (&sums)[ROWS]) {
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const float scale = __uint_as_float(r % 2 ? scales[r / 2] & 0xffff0000u : scales[r / 2] << 16);
-        const int sum = __dp4a(int(codes[r]), int(x), LARGE);
-        sums[r] = fmaf(__int_as_float(sum) - __int_as_float(LARGE), scale * x_scale, sums[r]);
-    }
-}
-
-/* What a lane reads of shared memory for its sums: of the first stage of the ring, and of the inputs. */
+/* What a lane reads of shared memory for its sums: of the first stage of the ring, and of the inputs. It has a
+ * row of a tile, word by word. At once the lanes of different tiles read different words, k ^ tile, because the
+ * same ones are in the same banks; the words of x are in this order. */
 struct Operands {
     uint32_t codes, scales, x, x_scales;
 
-    __device__ Operands(const Stage *ring, uint32_t words, uint32_t x_scales_at) {
-        const int warp = int(threadIdx.x) / WARP, lane = int(threadIdx.x) % WARP;
-        const int tile = lane / LANES, group = warp * TILES + tile;
-        codes = shared_address(&ring->codes[0][lane]);
-        scales = shared_address(ring->scales[tile] + lane % 2 * ROWS);
-        x = words + group * GROUP + lane % LANES / 2 * FOUR;
-        x_scales = x_scales_at + group * int(sizeof(float));
+    template <class Layout>
+    __device__ explicit Operands(const Layout &layout) {
+        const int lane = int(threadIdx.x) % WARP, tile = lane / GROUP_ROWS, row = lane % GROUP_ROWS;
+        const int group = int(threadIdx.x) / WARP * TILES + tile;
+        codes = shared_address(&(*layout.codes)[0][tile][tile][row]);
+        scales = shared_address(&(*layout.scales)[tile][row]);
+        x = shared_address(layout.x_words + group * WORDS);
+        x_scales = shared_address(layout.x_scales + group);
         settle(codes, scales, x, x_scales);
     }
 
     /* Adds stage `step` of a row of tiles. */
     template <int MATRICES>
-    __device__ void add(int step, int stage, float (&sums)[MATRICES][ROWS]) const {
-        const uint32_t of_ring = uint32_t(stage * MATRICES * int(sizeof(Stage)));
+    __device__ void add(int step, int stage, float (&sums)[MATRICES]) const {
+        constexpr int WORD = GROUP_ROWS * int(sizeof(uint32_t)); // bytes of a word of all rows
 #pragma unroll
         for (int i = 0; i < READS; i++) {
-            const int group = step * STEP_GROUPS + i * READ_GROUPS;
-            const uint32_t input = load_shared_word(x + group * GROUP);
-            const float x_scale = load_shared(x_scales + group * int(sizeof(float)));
+            const uint32_t group = uint32_t(step * STEP_GROUPS + i * READ_GROUPS);
+            uint32_t inputs[2][WORDS / 2];
+            const float x_scale = load_shared(x_scales + group * uint32_t(sizeof(float)));
+            load_shared(x + group * GROUP, inputs[0]);
+            load_shared(x + group * GROUP + GROUP / 2, inputs[1]);
 #pragma unroll
             for (int m = 0; m < MATRICES; m++) {
-                const uint32_t at = of_ring + m * int(sizeof(Stage));
-                uint32_t code[ROWS], scale[ROWS / 2];
-                load_shared(codes + at + i * WARP * int(sizeof(Words)), code);
-                load_shared(scales + at + i * TILES * GROUP_ROWS * int(sizeof(bf16)), scale);
-                add_products(code, scale, input, x_scale, sums[m]);
+                const uint32_t at = uint32_t(stage * MATRICES + m);
+                const uint32_t tile = codes + at * uint32_t(sizeof(Codes)) + i * TILES * TILE_BYTES;
+                int sum = LARGE;
+#pragma unroll
+                for (int k = 0; k < WORDS; k++)
+                    sum = __dp4a(int(load_shared_word(tile ^ k * WORD)), int(inputs[k / 4][k % 4]), sum);
+                const float scale = load_shared_bf16(scales + at * uint32_t(sizeof(Scales)) +
+                                                     i * uint32_t(sizeof(Scales) / READS));
+                sums[m] = fmaf(__int_as_float(sum) - __int_as_float(LARGE), scale * x_scale, sums[m]);
             }
         }
     }
 };
-
-/* Sums each row over the lanes that share it; afterwards a lane has one row, and four lanes the same one. */
-__device__ inline float sum_rows(const float (&sums)[ROWS]) {
-    const int lane = int(threadIdx.x) % WARP;
-    const bool upper = lane & 16, odd = lane & 8;
-    const float first = (upper ? sums[2] : sums[0]) + __shfl_xor_sync(~0u, upper ? sums[0] : sums[2], 16);
-    const float second = (upper ? sums[3] : sums[1]) + __shfl_xor_sync(~0u, upper ? sums[1] : sums[3], 16);
-    float sum = (odd ? second : first) + __shfl_xor_sync(~0u, odd ? first : second, 8);
-    sum += __shfl_xor_sync(~0u, sum, 4);
-    return sum + __shfl_xor_sync(~0u, sum, 2);
-}
-/* The row of a tile of which a lane then has the sum. */
-__device__ inline int row_of(int lane) {
-    return lane % 2 * ROWS + lane / 16 * 2 + lane / 8 % 2;
-}
 
 /* ---- outputs ---- */
 
@@ -269,7 +280,7 @@ struct Output {
     __device__ explicit Output(const Product<T> &p) : p(p) {
         __shared__ float sums[2][MATRICES][WARPS][GROUP_ROWS], of_warps[WARPS];
         const int thread = int(threadIdx.x), warp = thread / WARP, lane = thread % WARP;
-        own = (lane & 6) == 0 ? shared_address(&sums[0][0][warp][row_of(lane)]) : 0;
+        own = lane < GROUP_ROWS ? shared_address(&sums[0][0][warp][lane]) : 0;
         own_square = lane == 0 ? shared_address(of_warps + warp) : 0;
         parts = shared_address(&sums[0][0][0][thread % GROUP_ROWS]);
         squares = shared_address(of_warps);
@@ -301,12 +312,14 @@ struct Output {
     }
 
     /* From the lanes' sums; `buffer`, 0 or 1, is not that of the tile before. */
-    __device__ void write(const float (&sums)[MATRICES][ROWS], int buffer) const {
+    __device__ void write(const float (&sums)[MATRICES], int buffer) const {
         const uint32_t first = uint32_t(buffer * MATRICES * WARPS * ROW);
         float y[2] = {}, of_warps[MATRICES][WARPS], rstd = 1.f;
 #pragma unroll
         for (int m = 0; m < MATRICES; m++) {
-            const float sum = sum_rows(sums[m]);
+            float sum = sums[m]; // of a row, of which the lanes of other tiles have parts
+            sum += __shfl_xor_sync(~0u, sum, 2 * GROUP_ROWS);
+            sum += __shfl_xor_sync(~0u, sum, GROUP_ROWS);
             if (own) store_shared(own + first + m * WARPS * ROW, sum);
         }
         __syncthreads();
@@ -345,7 +358,7 @@ struct Output {
 
 /* Floor: out * in bytes of codes and 1/16 of it for scales. */
 /* Anatomy. Parallel: over tiles of 8 outputs, one or more per block; warps over the inputs. Launch: outputs /
- * 8 blocks of 256, at most 2 per multiprocessor. Holds: 64 to 125 registers, 17 to 68 KiB shared and inputs *
+ * 8 blocks of 256, at most 2 per multiprocessor. Holds: 70 to 127 registers, 17 to 68 KiB shared and inputs *
  * 9 / 8 bytes. Occupancy: its bounds; 25% of the warps. Reads: 16 bytes per copy, 512 neighbouring bytes per
  * warp, up to 68 KiB per block before the wait. Syncs: a barrier of the block, and one per tile. Fusion: the
  * next product, by a barrier of the grid. */
@@ -354,21 +367,17 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH)
     groups_kernel(const __grid_constant__ Product<T> p, const __grid_constant__ Division division) {
     constexpr int MATRICES = GATED ? 2 : 1;
     typedef Weights<MATRICES> W;
-    extern __shared__ uint4 shared_memory[];
+    extern __shared__ __align__(TILE_BYTES) uint8_t shared_memory[];
     const bool last_to_start = p.last_to_start();
     if (!last_to_start) let_next_start();
-    Stage *const rings = reinterpret_cast<Stage *>(shared_memory);
-    float *const x_scales = reinterpret_cast<float *>(rings + WARPS * MATRICES * division.stages);
-    const uint32_t scales_at = shared_address(x_scales);
-    const uint32_t words_at = scales_at + division.steps * STEP_GROUPS * int(sizeof(float));
+    const Layout<MATRICES> layout(shared_memory, division);
     // products of what lies beyond the row are 0 times this
     for (int i = p.in / GROUP + int(threadIdx.x); i < division.steps * STEP_GROUPS; i += THREADS)
-        x_scales[i] = 0.f;
-    Rounding<T, NORM, AHEAD> rounding(p, words_at, scales_at);
-    const Operands operands(rings + int(threadIdx.x) / WARP * division.stages * MATRICES, words_at,
-                            scales_at);
+        layout.x_scales[i] = 0.f;
+    Rounding<T, NORM, AHEAD> rounding(p, shared_address(layout.x_words), shared_address(layout.x_scales));
+    const Operands operands(layout);
     Output<T, GATED, NORM> output(p);
-    W weights(p, division, rings);
+    W weights(p, division, layout);
     wait_for_previous();
     if (last_to_start) let_next_start();
     output.load_skip();
@@ -377,10 +386,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH)
     __syncthreads();
     int stage = 0, buffer = 0;
     for (int tile = int(blockIdx.x); tile < weights.tiles; tile += int(gridDim.x), buffer ^= 1) {
-        float sums[MATRICES][ROWS] = {};
+        float sums[MATRICES] = {};
         for (int step = 0; step < weights.steps; step++) {
             copy_async_wait_group<W::DEPTH - 1>();
-            __syncwarp(); // until the lanes that copied scales have waited, too
+            __syncwarp(); // until the other lanes have waited, too
             operands.add(step, stage, sums);
             __syncwarp(); // until no lane reads the stage that the next copies overwrite
             weights.start(stage);
@@ -395,9 +404,8 @@ template <class T, bool GATED, bool NORM, int AHEAD>
 Status launch(Ctx *ctx, const Product<T> &p) {
     constexpr int MATRICES = GATED ? 2 : 1;
     const Division division(p.in, p.out, MATRICES, cuda_device(ctx)->multiprocessors);
-    const size_t x = size_t(division.steps) * STEP_GROUPS * (GROUP + sizeof(float));
     return LAUNCH_EARLY(ctx, (groups_kernel<T, GATED, NORM, AHEAD>), unsigned(division.blocks), THREADS,
-                        sizeof(Stage) * WARPS * MATRICES * size_t(division.stages) + x, p, division);
+                        Layout<MATRICES>::bytes(division), p, division);
 }
 
 template <class T, bool GATED, bool NORM>
