@@ -251,9 +251,8 @@ __device__ int pick(const Row &row, Exchange<BLOCKS> &exchange, const Cut &c, in
 }
 
 /* A sort key: largest logit first, then lowest id. The float's bits are mapped to an ordered integer,
- * above the inverted id. Values that cannot be sampled rank first. */
+ * above the inverted id. */
 __device__ uint64_t ranked(float logit, int id) {
-    if (!(logit < INFINITY)) return UINT64_MAX;
     const uint32_t bits = __float_as_uint(logit == 0.0f ? 0.0f : logit); // -0 is 0
     const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
     return (uint64_t)key << 32 | (uint32_t)~id;
@@ -264,22 +263,38 @@ __device__ float logit_of(uint64_t rank) {
     return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
 
-/* The rank of the largest logit. Stores the logits' bits in the memory of the weights. */
+/* Neighbouring logits from `i` on; beyond the row's end they are -INFINITY. */
+__device__ inline void load_logits(const Row &row, int i, float (&x)[WIDTH]) {
+    if (i + WIDTH <= row.count)
+        load_floats(row.logits + i, x);
+    else
+        for (int e = 0; e < WIDTH; e++) x[e] = i + e < row.count ? row.logits[i + e] : -INFINITY;
+}
+
+/* The rank of the largest logit; logits that cannot be sampled rank first. With `keep` stores the logits' bits
+ * in the memory of the weights. */
 template <int BLOCKS>
 __device__ uint64_t find_best(const Row &row, Exchange<BLOCKS> &exchange, bool keep) {
-    uint64_t best[1] = {0};
-#pragma unroll 2
-    for (int i = threadIdx.x * WIDTH; i < row.count; i += THREADS * WIDTH) {
-        float x[WIDTH];
-        if (i + WIDTH <= row.count)
-            load_floats(row.logits + i, x);
-        else
-            for (int e = 0; e < WIDTH; e++) x[e] = i + e < row.count ? row.logits[i + e] : -INFINITY;
+    constexpr int AHEAD = 4, STEP = THREADS * WIDTH; // loads in flight
+    float largest = -INFINITY;
+    int id = 0;
+    bool bad = false;
+    for (int first = int(threadIdx.x) * WIDTH; first < row.count; first += AHEAD * STEP) {
+        float x[AHEAD][WIDTH];
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++) best[0] = Largest()(best[0], ranked(x[e], row.first + i + e));
-        if (keep) store_floats(reinterpret_cast<float *>(row.weights) + i, x);
+        for (int a = 0; a < AHEAD; a++) load_logits(row, first + a * STEP, x[a]);
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            const int i = first + a * STEP;
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) {
+                bad |= !(x[a][e] < INFINITY);
+                if (x[a][e] > largest) largest = x[a][e], id = row.first + i + e;
+            }
+            if (keep && i < row.count) store_floats(reinterpret_cast<float *>(row.weights) + i, x[a]);
+        }
     }
-    best[0] = Largest().of_warp(best[0]);
+    uint64_t best[1] = {Largest().of_warp(bad ? UINT64_MAX : ranked(largest, id))};
     exchange.reduce(best, Largest());
     return best[0];
 }
@@ -335,7 +350,6 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     wait_for_previous();
     let_next_start();
     const int position = d.position[own_row];
-    const double uniform = d.uniforms[position];
     const uint64_t best = find_best(row, exchange, !d.rule.greedy);
     const float largest = logit_of(best);
     const bool bad = best == UINT64_MAX || largest == -INFINITY;
@@ -344,7 +358,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     if (!d.rule.greedy && !bad) {
         const int64_t mass = weigh(row, exchange, largest, d.rule);
         const Cut c = restrict_to(d.rule, row, exchange, {d.vocab, mass});
-        const int64_t target = (int64_t)(uniform * (double)c.mass);
+        const int64_t target = (int64_t)(d.uniforms[position] * (double)c.mass);
         const int found = pick(row, exchange, c, target);
         if (found >= 0) chosen = found;
         if (target < c.mass) own = found >= 0; // otherwise the product was rounded up to the total
@@ -356,9 +370,9 @@ __device__ void draw(const Draw &d, int32_t *weights) {
 }
 
 /* Anatomy. Parallel: over rows; over ids, 4 a thread and turn. Launch: rows blocks of 512. Holds: 64
- * registers, the row's weights in shared memory where they fit, some spill. Occupancy: one block: its latency
- * counts. Reads: 16 bytes per load, coalesced, once; then the weights in shared memory. Syncs: barriers of
- * the block, about ten rounds of sums. Fusion: with head_kernel, by its last block to finish. */
+ * registers, the row's weights in shared memory where they fit. Occupancy: one block: its latency counts.
+ * Reads: 16 bytes per load, 4 in flight, coalesced, once; then the weights in shared memory. Syncs: barriers
+ * of the block, about ten rounds of sums. Fusion: with head_kernel, by its last block to finish. */
 __global__ void __launch_bounds__(THREADS) draw_alone(const __grid_constant__ Draw d) {
     extern __shared__ int4 weights[];
     draw<1>(d, reinterpret_cast<int32_t *>(weights));
@@ -366,9 +380,9 @@ __global__ void __launch_bounds__(THREADS) draw_alone(const __grid_constant__ Dr
 
 /* Anatomy. Parallel: over rows; over ids, an eighth of the row a block, 4 a thread and turn. Launch: rows
  * clusters of 8 blocks of 512. Holds: 62 registers, the share's weights in shared memory where they fit.
- * Occupancy: one cluster: its latency counts. Reads: 16 bytes per load, coalesced, once; then the weights in
- * shared memory. Syncs: barriers of the cluster, about ten rounds of sums. Fusion: with head_kernel, by its
- * last blocks to finish. */
+ * Occupancy: one cluster: its latency counts. Reads: 16 bytes per load, 4 in flight, coalesced, once; then
+ * the weights in shared memory. Syncs: barriers of the cluster, about ten rounds of sums. Fusion: with
+ * head_kernel, by its last blocks to finish. */
 __global__ void __launch_bounds__(THREADS) draw_together(const __grid_constant__ Draw d) {
     if constexpr (gpu::HOPPER) {
         extern __shared__ int4 weights[];
