@@ -236,13 +236,9 @@ Status forward(Ctx *ctx, const Decode *d) {
         if (!tensor_empty(t.l->memory)) TRY(cross_attention<T>(&t));
         TRY(feed_forward<T>(&t));
     }
-    const DecodeAffine *last = d->norm_after ? &t.l->norm2 : &d->final_norm;
-    Norm<T> n = {data_of<T>(t.stream), data_of<T>(last->weight),    data_of<T>(last->bias),
-                 data_of<T>(t.kept),   int(tensor_width(t.stream)), float(d->eps)};
-    PRIMITIVE (ctx, "final norm", NORMALIZATION) TRY(norm(ctx, n));
-    Product<T> p = product_of<T>(&t, t.kept, {d->head, {}}, {});
+    Product<T> p = enter<T>(&t, d->final_norm, {d->head, {}}, {});
     p.logits = data_of<float>(d->logits);
-    PRIMITIVE (ctx, "head", MATRIX) TRY(product(ctx, p, false));
+    PRIMITIVE (ctx, "norm, head", MATRIX) TRY(product(ctx, p, false));
     return OK;
 }
 

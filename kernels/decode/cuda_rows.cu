@@ -227,46 +227,6 @@ Status launch_embed(Ctx *ctx, const Embed<T> &e) {
     return LAUNCH_EARLY(ctx, (embed_kernel<T>), blocks, EMBEDDED, 0, e);
 }
 
-constexpr int NORMED = 256; // threads
-
-/* Floor: the latency of a load and of two sums. */
-/* Anatomy. Parallel: over columns. Launch: one block of 256. Holds: 30 registers, 64 bytes shared. Occupancy:
- * one block: its latency counts. Reads: 16 bytes per load, coalesced. Syncs: barriers of the block. Fusion:
- * the head, whose blocks would repeat it. */
-template <class T>
-__global__ void __launch_bounds__(NORMED) norm_kernel(const __grid_constant__ Norm<T> n) {
-    constexpr int N = VECTOR<T>;
-    const norm_row::Order order(n.width / N);
-    const int threads = min(order.threads, NORMED), thread = int(threadIdx.x);
-    const int packs = thread < threads ? order.packs : 0;
-    const float inverse = 1.f / float(n.width);
-    let_next_start();
-    wait_for_previous();
-    float mean = 0.f, squares = 0.f;
-    if (n.bias) {
-        for (int pack = thread; pack < packs; pack += threads) {
-            float x[N];
-            load_floats<N>(n.x + pack * N, x);
-            mean = norm_row::add_pack<false>(mean, x);
-        }
-        mean = block_sum<NORMED>(mean) * inverse;
-    }
-    for (int pack = thread; pack < packs; pack += threads) {
-        float x[N];
-        load_floats<N>(n.x + pack * N, x);
-        squares = norm_row::add_centered(squares, mean, x);
-    }
-    const float rstd = norm_row::rstd_of(block_sum<NORMED>(squares), inverse, n.eps);
-    for (int pack = thread; pack < packs; pack += threads) {
-        float x[N], weight[N], bias[N] = {};
-        load_floats<N>(n.x + pack * N, x);
-        load_floats<N>(n.weight + pack * N, weight);
-        if (n.bias) load_floats<N>(n.bias + pack * N, bias);
-        norm_row::normalize<true>(x, mean, rstd, weight, bias);
-        store_floats(n.y + pack * N, x);
-    }
-}
-
 } // namespace
 
 Status embed(Ctx *ctx, const Embed<float> &e) {
@@ -274,13 +234,6 @@ Status embed(Ctx *ctx, const Embed<float> &e) {
 }
 Status embed(Ctx *ctx, const Embed<bf16> &e) {
     return launch_embed(ctx, e);
-}
-
-Status norm(Ctx *ctx, const Norm<float> &n) {
-    return LAUNCH_EARLY(ctx, norm_kernel<float>, 1, NORMED, 0, n);
-}
-Status norm(Ctx *ctx, const Norm<bf16> &n) {
-    return LAUNCH_EARLY(ctx, norm_kernel<bf16>, 1, NORMED, 0, n);
 }
 
 /* A small matrix takes fewer, larger blocks, which are sooner launched. */

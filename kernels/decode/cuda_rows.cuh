@@ -1,5 +1,5 @@
 /* cuda_rows: the kernels that take one token through a decoder: Embed, five launches a layer (eight with
- * cross attention), Norm, and the head.
+ * cross attention), and the head.
  *
  *     qkv    = Wqkv norm(r)                  Product, with a norm
  *     y      = attention(qkv)                Heads: head norms, rotary positions, cache
@@ -9,14 +9,14 @@
  *     r      = r + Wo y                      Product, with a skip
  *     hidden = activation(W norm(r))         Product, with a norm; gated: silu(Wgate u) * (Wup u)
  *     r      = r + Wdown hidden              Product, with a skip
+ *     logits = Whead norm(r)                 Product, with a norm
  *
  * A kernel prefetches weights before the previous kernel has finished. A norm needs no launch of its own,
  * because every block reads all of r. In fp32 (cuda_rows.cu) a warp computes an output, and of
  *
  *     W norm(r) = rstd W (g (r - mean)) + W b
  *
- * rstd is a factor of the whole sum, and W b needs no r. Only before the head is the norm a launch, so that
- * the head's many blocks do not repeat it.
+ * rstd is a factor of the whole sum, and W b needs no r.
  *
  * With the norm after a branch, the next product applies it, and its first block keeps the normalized row, to
  * which the branch after it is added.
@@ -45,15 +45,6 @@ struct Embed {
     int rows, width;
     float token_scale;
     T *r; // (width)
-};
-
-/* y = norm(x). */
-template <class T>
-struct Norm {
-    const T *x, *weight, *bias; // (width); without bias an RMS norm
-    T *y;                       // (width), written
-    int width;
-    float eps;
 };
 
 /* y = activation(W norm(x) + bias) + skip. */
@@ -95,8 +86,6 @@ struct Heads {
 
 CHECKED Status embed(Ctx *ctx, const Embed<float> &e);
 CHECKED Status embed(Ctx *ctx, const Embed<bf16> &e);
-CHECKED Status norm(Ctx *ctx, const Norm<float> &n);
-CHECKED Status norm(Ctx *ctx, const Norm<bf16> &n);
 /* in is a multiple of 16 bytes; a gated product has an RMS norm. */
 CHECKED Status product(Ctx *ctx, const Product<float> &p, bool gated);
 CHECKED Status product(Ctx *ctx, const Product<bf16> &p, bool gated);
