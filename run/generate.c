@@ -37,6 +37,7 @@ void generator_close(Generator *g) {
     memory_free(g->numbers);
     if (g->device) {
         replay_close(g->device, &g->step);
+        replay_close(g->device, &g->stride);
         if (g->sampled) g->device->release_pinned(g->device, g->sampled);
         for (int i = 0; i < 2; i++)
             if (g->drawn[i]) g->device->event_free(g->device, g->drawn[i]);
@@ -113,21 +114,60 @@ static Status draw(Ctx *ctx, Generator *g, SampleRule rule) {
 typedef struct {
     Generator *generator;
     SampleRule rule;
-} Step;
+    double terms[REPLAY_TERMS];
+    int64_t count; // steps
+} Steps;
 
-/* A step from the last sampled token to the next. It can be captured, so the device advances the position. On
- * the host the position stays at the window's last step, the longest. */
-static Status step_work(Ctx *ctx, void *program) {
-    const Step *step = program;
-    Generator *g = step->generator;
-    Cache cache = g->cache;
-    cache.length = g->window - 1;
-    cache.length_on_device = g->position;
-    scope_begin_phase(ctx, PHASE_FORWARD);
-    TRY(run(ctx, g, 1, &cache));
-    TRY(draw(ctx, g, step->rule));
-    scope_end(ctx);
+static Steps steps_of(Generator *g, const Sampler *sampler, int64_t count) {
+    Steps s = {.generator = g, .rule = sampler_rule(sampler), .count = count};
+    sample_rule_terms(&s.rule, s.terms);
+    s.terms[SAMPLE_TERMS] = tensor_empty(g->cache.memory) ? 0 : (double)g->cache.memory.shape.d[2];
+    return s;
+}
+
+/* Steps from the last sampled token to the next ones. They can be captured, so the device advances the
+ * position. On the host the position stays at the window's last step, the longest. */
+static Status steps_work(Ctx *ctx, void *program) {
+    const Steps *s = program;
+    Generator *g = s->generator;
+    for (int64_t i = 0; i < s->count; i++) {
+        Cache cache = g->cache;
+        cache.length = g->window - 1;
+        cache.length_on_device = g->position;
+        scope_begin_phase(ctx, PHASE_FORWARD);
+        TRY(run(ctx, g, 1, &cache));
+        TRY(draw(ctx, g, s->rule));
+        scope_end(ctx);
+    }
     return OK;
+}
+
+static Status run_step(Ctx *ctx, Generator *g, const Sampler *sampler) {
+    Steps step = steps_of(g, sampler, 1);
+    return replay_run(ctx, &g->step, step.terms, steps_work, &step);
+}
+
+static Status run_stride(Ctx *ctx, Generator *g, const Sampler *sampler) {
+    Steps stride = steps_of(g, sampler, STRIDE);
+    return replay_run_captured(ctx, &g->stride, stride.terms, steps_work, &stride);
+}
+
+static bool has_stride(const Ctx *ctx, Generator *g, const Sampler *sampler) {
+    return !ctx->recorder && replay_captured(ctx, &g->stride, steps_of(g, sampler, STRIDE).terms);
+}
+
+Status generator_prepare(Ctx *ctx, Generator *g, const Sampler *sampler) {
+    enum { RUNS = 3 }; // of a step, of which the last is captured
+    const int32_t zero = 0;
+    const double zeros[RUNS + STRIDE] = {0};
+    if (!draws_on_device(ctx, g, sampler) || ctx->recorder || g->source || g->window < RUNS + STRIDE)
+        return OK;
+    if (has_stride(ctx, g, sampler)) return OK;
+    TRY(ctx->device->upload(ctx->device, g->uniforms.data, zeros, sizeof zeros));
+    TRY(ctx->device->upload(ctx->device, g->position.data, &zero, sizeof zero));
+    TRY(ctx->device->upload(ctx->device, g->tokens.data, &zero, sizeof zero));
+    for (int i = 0; i < RUNS; i++) TRY(run_step(ctx, g, sampler));
+    return run_stride(ctx, g, sampler);
 }
 
 /* Uploads the window's tokens that the cache lacks, and the random numbers of its positions. */
@@ -142,28 +182,31 @@ static Status begin_window(Ctx *ctx, Generator *g, const Sampler *sampler) {
     return draw(ctx, g, sampler_rule(sampler));
 }
 
-/* Enqueues the sampling of one more token. */
+/* Enqueues the sampling of one more token or of several. */
 static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
+    g->latest = !g->latest;
     if (!g->launched) {
         TRY(begin_window(ctx, g, sampler));
+        g->first[0] = g->first[1] = g->length - 1;
         g->launched = g->length;
     } else {
-        Step step = {g, sampler_rule(sampler)};
-        double source = tensor_empty(g->cache.memory) ? 0 : (double)g->cache.memory.shape.d[2];
-        double terms[REPLAY_TERMS] = {[SAMPLE_TERMS] = source};
-        sample_rule_terms(&step.rule, terms);
-        TRY(replay_run(ctx, &g->step, terms, step_work, &step));
-        g->launched++;
+        const bool stride = g->window - g->launched >= STRIDE && has_stride(ctx, g, sampler);
+        TRY(stride ? run_stride(ctx, g, sampler) : run_step(ctx, g, sampler));
+        g->first[g->latest] = g->launched;
+        g->launched += stride ? STRIDE : 1;
     }
-    return ctx->device->event_record(ctx->device, g->drawn[(g->launched - 1) % 2]);
+    return ctx->device->event_record(ctx->device, g->drawn[g->latest]);
 }
 
-/* The device computes the next token while the host processes the current one; in a profile steps do not
+/* The device computes the next tokens while the host processes the current one; in a profile steps do not
  * overlap. */
 static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int32_t *token) {
-    int64_t position = g->length - 1, ahead = ctx->recorder ? 1 : 2;
-    while (g->launched < position + ahead && g->launched < g->window) TRY(launch_draw(ctx, g, sampler));
-    TRY(ctx->device->event_wait(ctx->device, g->drawn[position % 2]));
+    const int64_t position = g->length - 1;
+    while (g->launched <= position) TRY(launch_draw(ctx, g, sampler));
+    if (!ctx->recorder && g->launched < g->window && position >= g->first[g->latest])
+        TRY(launch_draw(ctx, g, sampler));
+    const int launch = position >= g->first[g->latest] ? g->latest : !g->latest;
+    TRY(ctx->device->event_wait(ctx->device, g->drawn[launch]));
     *token = g->sampled[position];
     g->cache.length = g->length;
     if (*token >= 0) return OK;

@@ -1,7 +1,7 @@
 /* generate: generates one sequence token by token, with a KV cache, or without one for comparison. When the
  * window is full, its later half is read again and generation continues. If a step can be captured
  * (run/replay.h), it is one graph that needs nothing from the host: the token is sampled on the device and
- * read there by the next step, while the host stays one step behind. */
+ * read there by the next step, while the host stays one launch behind. */
 #pragma once
 
 #include "run/replay.h"
@@ -13,6 +13,10 @@ enum { PREFILL = 2048 }; // tokens that are read into a cache at once
 /* Tokens of a draft that are verified at once: with linear and attention fused, on a GPU also with
  * FUSE_INVARIANT, up to LINEAR_FEW_ROWS rows have the same bits together as one by one. */
 enum { PROPOSALS = LINEAR_FEW_ROWS - 1 };
+
+/* Tokens of one launch after generator_prepare. Between launches a GPU rests for 4 us; within one the next
+ * step's kernels start before the last step's end. */
+enum { STRIDE = 4 };
 
 typedef struct Generator {
     Transformer *model;
@@ -46,9 +50,12 @@ typedef struct Generator {
     Tensor uniforms;  // (window) fp64: the random number of each position
     double *numbers;  // (context) host memory: the same
     int32_t *sampled; // (context) pinned host memory: the sampled tokens
-    Event *drawn[2];  // the sampling at the last even and at the last odd position
     int64_t launched; // positions whose tokens are sampled or in progress
-    Replay step;
+    int64_t first[2]; // the first position of each of the last two launches
+    Event *drawn[2];  // their ends
+    int latest;       // which of the two is the last
+    Replay step;      // one token
+    Replay stride;    // STRIDE tokens
 } Generator;
 
 /* For an encoder-decoder, set `source` afterwards. */
@@ -61,6 +68,12 @@ CHECKED Status generator_take(Ctx *ctx, Generator *generator);
 /* Discards everything and starts with `count` >= 1 tokens; if the prompt is longer than the window, its end
  * is kept. */
 CHECKED Status generator_start(Generator *generator, const int32_t *tokens, int64_t count);
+
+/* Captures the steps after the prompt as graphs, of one token and of STRIDE, so that no token waits for the
+ * capture. Call it between generator_start and the first token. Up to 2 * STRIDE - 1 tokens are then sampled
+ * ahead of the returned one. No effect if a step cannot be captured, or if texts have sources, because a
+ * graph is for one length of source. */
+CHECKED Status generator_prepare(Ctx *ctx, Generator *generator, const Sampler *sampler);
 
 /* Appends tokens; cached ones are not computed again. The window must have space for them. */
 CHECKED Status generator_append(Generator *generator, const int32_t *tokens, int64_t count);

@@ -48,8 +48,8 @@ static Status capture(Ctx *ctx, Replay *replay, ReplayWork work, void *program) 
     return fail_at(status ? status : ended, "capturing a graph (--graphs=0 runs without graphs)");
 }
 
-Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,
-                  void *program) {
+static Status run_after(int runs, Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,
+                        void *program) {
     if (!replay_allowed(ctx)) return work(ctx, program);
     ReplayKey key = key_of(ctx, terms);
     if (!same(&key, &replay->key)) {
@@ -57,7 +57,7 @@ Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], Re
         replay->key = key;
     }
     if (ctx->recorder && !recorder_knows(ctx->recorder, replay->recorded)) drop(ctx->device, replay);
-    if (!replay->graph && replay->runs++ < RUNS_BEFORE_CAPTURE) return work(ctx, program);
+    if (!replay->graph && replay->runs++ < runs) return work(ctx, program);
     if (!replay->graph) TRY(capture(ctx, replay, work, program));
     bool recorded = ctx->recorder && replay->recorded;
     if (recorded)
@@ -65,6 +65,21 @@ Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], Re
     TRY(ctx->device->graph_launch(ctx->device, replay->graph));
     if (recorded) record_end(ctx->recorder);
     return OK;
+}
+
+Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,
+                  void *program) {
+    return run_after(RUNS_BEFORE_CAPTURE, ctx, replay, terms, work, program);
+}
+
+Status replay_run_captured(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,
+                           void *program) {
+    return run_after(0, ctx, replay, terms, work, program);
+}
+
+bool replay_captured(const Ctx *ctx, const Replay *replay, const double terms[REPLAY_TERMS]) {
+    const ReplayKey key = key_of(ctx, terms);
+    return replay_allowed(ctx) && replay->graph && same(&key, &replay->key);
 }
 
 void replay_close(Device *device, Replay *replay) {

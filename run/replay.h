@@ -39,5 +39,12 @@ bool replay_allowed(const Ctx *ctx);
 CHECKED Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,
                           void *program);
 
+/* The same, but captures at once: all parts of the work have run directly before. */
+CHECKED Status replay_run_captured(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS],
+                                   ReplayWork work, void *program);
+
+/* Whether replay_run with these terms would launch a graph that has been captured. */
+bool replay_captured(const Ctx *ctx, const Replay *replay, const double terms[REPLAY_TERMS]);
+
 /* Waits for the device and frees the graph. */
 void replay_close(Device *device, Replay *replay);

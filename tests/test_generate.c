@@ -75,6 +75,7 @@ static void generate(const Setup *setup, bool cached, SamplerOptions options, in
     for (int run = 0; run < 2; run++) { // a new start discards everything
         int32_t again[TOKENS];
         expect_ok(generator_start(&in.generator, prompt, PROMPT));
+        if (run) expect_ok(generator_prepare(&in.ctx, &in.generator, sampler));
         for (int i = 0; i < TOKENS; i++)
             expect_ok(generator_next(&in.ctx, &in.generator, sampler, run ? &again[i] : &tokens[i]));
         if (run) assert_memory_equal(tokens, again, sizeof again);
@@ -82,6 +83,7 @@ static void generate(const Setup *setup, bool cached, SamplerOptions options, in
     bool captured = in.generator.step.graph != NULL;
     assert_int_equal(captured,
                      cached && setup->backend == BACKEND_CUDA && setup->graphs && setup->fuses == ALL);
+    assert_int_equal(in.generator.stride.graph != NULL, captured);
     sampler_close(sampler);
     inference_close(&in);
 }

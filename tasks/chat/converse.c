@@ -98,8 +98,9 @@ static Status take_message(Talk *t, TokenList *ids, bool *taken) {
     int64_t from = first || t->turns ? 0 : content; // the window still contains the text before the content
     add_turn(t, first ? content : g->length + content - from);
     t->begun = true;
-    return first ? generator_start(g, ids->ids, ids->count)
-                 : generator_append(g, ids->ids + from, ids->count - from);
+    if (!first) return generator_append(g, ids->ids + from, ids->count - from);
+    TRY(generator_start(g, ids->ids, ids->count));
+    return generator_prepare(&t->inference.ctx, g, t->sampler);
 }
 
 static void remember(Talk *t, ChatRole role, const void *text, int64_t length) {

@@ -137,6 +137,7 @@ Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const T
     TRY(generator_start(generator, prompt.ids, prompt.count));
     stats->prompt_tokens = generator->length;
     stats->left_out = prompt.count - generator->length;
+    TRY(generator_prepare(ctx, generator, drawing.sampler));
     return write_tokens(ctx, &drawing, tokenizer, o, &gate, stats);
 }
 
