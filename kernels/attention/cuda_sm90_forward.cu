@@ -307,11 +307,11 @@ __device__ inline void consume(const Problem &p, int turns, typename F::Shared &
     if (own.group == 0) own.begin_turn(); // the last consumer has passed the turn on
 }
 
-/* Anatomy. Parallel: over tiles of 128 to 256 queries of a head, from which a block goes to its next; a
- * warpgroup has 64. Launch: at most one block per multiprocessor, of 384 to 640. Holds: 96 to 168 registers,
- * 160 to 192 KiB shared; then the producer 24, consumers 112 to 240 registers. Occupancy: shared memory and
- * its bounds: one block per multiprocessor, 12 to 20 warps. Reads: whole tiles by the copy engine (TMA), 2 to
- * 8 steps ahead. Syncs: barriers in shared memory between the producer and 2 to 4 consumers; none of the
+/* Anatomy. Parallel: over tiles of 64 to 256 queries of a head, from which a block goes to its next; a
+ * warpgroup has 64. Launch: at most one block per multiprocessor, of 256 to 640. Holds: 96 to 240 registers,
+ * 144 to 192 KiB shared; then the producer 24, consumers 112 to 240 registers. Occupancy: shared memory and
+ * its bounds: one block per multiprocessor, 8 to 20 warps. Reads: whole tiles by the copy engine (TMA), 2 to
+ * 8 steps ahead. Syncs: barriers in shared memory between the producer and 1 to 4 consumers; none of the
  * block. Fusion: the rotary turn of q and k. */
 template <class F>
 __global__ void __launch_bounds__(F::THREADS, 1)
@@ -371,13 +371,16 @@ bool fits_hopper_forward(const Ctx *ctx, const Problem &p) {
 
 Status forward_hopper(Ctx *ctx, const Problem *p) {
     using namespace hopper_forward;
-    if (ctx->fuses & FUSE_INVARIANT)
-        return p->width == 128
-                   ? launch<Tiling<128, 2, ORDER_KEYS, 4, 240, false, OrderedSoftmax<128>>>(ctx, *p)
+    const int64_t heads = int64_t(p->heads) * p->batch, resident = cuda_device(ctx)->multiprocessors;
+    const bool few = divide_up(p->queries, 64) * heads < 2 * resident; // smaller tiles make more blocks
+    if (ctx->fuses & FUSE_INVARIANT) {
+        if (p->width == 128)
+            return launch<Tiling<128, 2, ORDER_KEYS, 4, 240, false, OrderedSoftmax<128>>>(ctx, *p);
+        return few ? launch<Tiling<64, 1, ORDER_KEYS, 8, 240, false, OrderedSoftmax<64>>>(ctx, *p)
                    : launch<Tiling<64, 3, ORDER_KEYS, 8, 160, false, OrderedSoftmax<64>>>(ctx, *p);
+    }
     if (p->width == 128) return launch<Tiling<128, 2, 128, 2, 240, false, Softmax<128>>>(ctx, *p);
-    const int64_t tiles = divide_up(p->queries, 256) * p->heads * p->batch;
-    if (p->queries > 256 && tiles < 2 * cuda_device(ctx)->multiprocessors) // smaller tiles make more blocks
+    if (p->queries > 256 && divide_up(p->queries, 256) * heads < 2 * resident)
         return launch<Tiling<64, 2, 128, 4, 240, true, Softmax<64>>>(ctx, *p);
     return p->causal ? launch<Tiling<64, 4, 64, 8, 112, false, Softmax<64>>>(ctx, *p)
                      : launch<Tiling<64, 4, 64, 8, 112, true, Softmax<64>>>(ctx, *p);
