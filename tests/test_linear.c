@@ -525,8 +525,14 @@ static void rows_of_a_fuse_do_not_know_each_other(void **state) {
         expect_rows_alone(variant, (Pieces){.rows = 20, .in = shapes[i][0], .out = shapes[i][1]}, most,
                           sizeof most / sizeof *most);
     if (variant->backend != BACKEND_CUDA) return;
-    /* so many that tiles take one slice of the inputs after another, or that there is another product */
-    const Pieces large[] = {{.rows = 1000, .in = 1096, .out = 1200},
+    /* each form of tiles for many rows, and the product that takes inputs of one slice */
+    const Pieces large[] = {{.rows = 100, .in = 1096, .out = 72},
+                            {.rows = 1000, .in = 600, .out = 576},
+                            {.rows = 1000, .in = 600, .out = 576, .gated = true},
+                            {.rows = 1000, .in = 1096, .out = 1200},
+                            {.rows = 1000, .in = 1096, .out = 1200, .gated = true},
+                            {.rows = 1000, .in = 600, .out = 3000},
+                            {.rows = 1000, .in = 600, .out = 3008, .gated = true},
                             {.rows = 1000, .in = 184, .out = 1200},
                             {.rows = 1000, .in = 184, .out = 1200, .gated = true}};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)

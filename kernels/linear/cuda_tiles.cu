@@ -5,15 +5,19 @@
 #include "kernels/gemm/cuda_hopper.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 
-/* A block computes 64 outputs (or 128) of up to TOKENS rows of x: weights are the product's rows and rows of
- * x its columns, so that 8 rows of x fill an instruction. One warp copies tiles of both into a ring of stages
+#include <type_traits>
+
+/* A block computes 64 to 192 outputs of up to 128 rows of x: weights are the product's rows and rows of x its
+ * columns, so that 8 rows of x fill an instruction. One warp copies tiles of both into a ring of stages
  * (TMA); it copies the first weights before the kernel that writes x has finished. Warpgroups multiply
  * (wgmma).
  *
  * The order of a sum depends only on the size of the weights: the inputs are divided into slices, the inputs
  * of a slice are added from the first to the last, and the slices are added in order. The blocks of a cluster
  * take a slice each; where the tiles fill the device anyway, a block takes one slice after another. So the
- * bits of a row of y do not depend on the number of rows, which FUSE_INVARIANT requires. */
+ * bits of a row of y do not depend on the number of rows, which FUSE_INVARIANT requires.
+ *
+ * A block runs once through most of its code, which has to be fetched: longer code was slower. */
 namespace tile_products { // a named namespace, because much of it is unused in builds for other GPUs
 
 using namespace gpu;
@@ -39,21 +43,38 @@ struct Tiles {
 template <int TOKENS_, int GROUPS_>
 struct Form {
     static constexpr int TOKENS = TOKENS_, GROUPS = GROUPS_; // warpgroups
-    static constexpr bool ALONE = GROUPS > 1;                // a block may take all slices
+    static constexpr bool ALONE = GROUPS > 1;                // a block takes all slices
     static constexpr int N = TOKENS / 8;
     static constexpr int WEIGHT_BYTES = GROUPS * OUTPUTS * ROW_BYTES, X_BYTES = TOKENS * ROW_BYTES;
-    static constexpr int STAGES = (GROUPS == 1 ? 97 : 128) * 1024 / (WEIGHT_BYTES + X_BYTES);
+    static constexpr int STAGES = (ALONE ? 200 : 97) * 1024 / (WEIGHT_BYTES + X_BYTES);
     static constexpr int THREADS = GROUPS * WARPGROUP + WARP;
 
-    typedef float Sums[TOKENS][UNIT]; // of a warp
+    typedef float Sums[TOKENS * UNIT]; // of a warp, in the order of place_of
 
-    struct Shared { // tiles start at multiples of 1024 bytes
+    struct Ring { // tiles start at multiples of 1024 bytes
         uint8_t weight[STAGES][WEIGHT_BYTES], x[STAGES][X_BYTES];
-        Sums parts[GROUPS * WARPS]; // all slices of the outputs that this block finishes
+    };
+    struct Separate { // parts: all slices of the outputs that this block finishes
+        Ring ring;
+        Sums parts[GROUPS * WARPS];
+    };
+    struct InTurn {
+        union {
+            Ring ring;
+            Sums parts[GROUPS * WARPS];
+        };
+    };
+    struct Shared : std::conditional_t<ALONE, InTurn, Separate> {
         uint64_t filled[STAGES], free[STAGES], received;
     };
     static_assert(sizeof(Shared) <= 227 * 1024, "a block's shared memory");
 };
+
+/* Blocks that share a tile of outputs. */
+template <class F>
+__device__ inline int blocks_of(const Tiles &l) {
+    return F::ALONE ? 1 : l.blocks;
+}
 
 /* This block's place: its first row of x, output and stage of the inputs, the number of its stages, and that
  * of a slice's. */
@@ -62,12 +83,13 @@ struct Place {
     int token, output, slice, first, count, each;
 
     __device__ explicit Place(const Tiles &l) {
+        const int blocks = blocks_of<F>(l);
         each = (l.steps + l.slices - 1) / l.slices;
-        slice = int(blockIdx.x) % l.blocks;
-        token = int(blockIdx.x) / l.blocks * F::TOKENS;
+        slice = int(blockIdx.x) % blocks;
+        token = int(blockIdx.x) / blocks * F::TOKENS;
         output = int(blockIdx.y) * F::GROUPS * OUTPUTS;
         first = slice * each;
-        count = l.blocks == 1 ? l.steps : max(0, min(each, l.steps - first));
+        count = F::ALONE ? l.steps : max(0, min(each, l.steps - first));
     }
 };
 
@@ -87,36 +109,37 @@ __device__ inline void produce(const Place<F> &mine, const CUtensorMap &weight, 
     const int ahead = min(mine.count, F::STAGES);
     for (int i = 0; i < ahead; i++) {
         arrive_expecting(&shared.filled[i], F::WEIGHT_BYTES + F::X_BYTES);
-        load_weight<GATED>(shared.weight[i], weight, mine.output, (mine.first + i) * DEPTH,
+        load_weight<GATED>(shared.ring.weight[i], weight, mine.output, (mine.first + i) * DEPTH,
                            &shared.filled[i]);
     }
     wait_for_previous();
     let_next_start();
     for (int i = 0; i < ahead; i++)
-        load_block_async(shared.x[i], x, mine.token, (mine.first + i) * DEPTH, &shared.filled[i]);
+        load_block_async(shared.ring.x[i], x, mine.token, (mine.first + i) * DEPTH, &shared.filled[i]);
     Ring<F::STAGES> ring;
     for (int i = ahead; i < mine.count; i++, ring.advance()) {
         uint64_t *const filled = &shared.filled[ring.stage];
         wait(&shared.free[ring.stage], ring.parity);
         arrive_expecting(filled, F::WEIGHT_BYTES + F::X_BYTES);
-        load_weight<GATED>(shared.weight[ring.stage], weight, mine.output, (mine.first + i) * DEPTH, filled);
-        load_block_async(shared.x[ring.stage], x, mine.token, (mine.first + i) * DEPTH, filled);
+        load_weight<GATED>(shared.ring.weight[ring.stage], weight, mine.output, (mine.first + i) * DEPTH,
+                           filled);
+        load_block_async(shared.ring.x[ring.stage], x, mine.token, (mine.first + i) * DEPTH, filled);
     }
 }
 
-/* c += the products of stages [first, end), counted from this block's first. */
+/* c = the products of stages [first, end), counted from this block's first. */
 template <class F>
 __device__ inline void multiply_stages(int first, int end, int group, typename F::Shared &shared,
                                        Ring<F::STAGES> &ring, int &last, float (&c)[F::N][4]) {
     for (int i = first; i < end; i++, ring.advance()) {
-        const uint64_t a = rows_operand(shared.weight[ring.stage] + group * OUTPUTS * ROW_BYTES);
-        const uint64_t b = rows_operand(shared.x[ring.stage]);
+        const uint64_t a = rows_operand(shared.ring.weight[ring.stage] + group * OUTPUTS * ROW_BYTES);
+        const uint64_t b = rows_operand(shared.ring.x[ring.stage]);
         wait(&shared.filled[ring.stage], ring.parity);
         hold(c);
         products_begin();
 #pragma unroll
         for (int k = 0; k < DEPTH / 16; k++)
-            multiply_async<false, false>(c, advance(a, 32 * k), advance(b, 32 * k), true);
+            multiply_async<false, false>(c, advance(a, 32 * k), advance(b, 32 * k), i > first || k > 0);
         products_commit();
         products_wait<1>();
         if (i > 0 && threadIdx.x % WARP == 0) arrive(&shared.free[last]);
@@ -139,7 +162,24 @@ __device__ inline void multiply_slices(const Place<F> &mine, int group, typename
 #pragma unroll
         for (int n = 0; n < F::N; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) c[n][i] += sums[n][i], sums[n][i] = 0.0f;
+            for (int i = 0; i < 4; i++) c[n][i] += sums[n][i];
+    }
+}
+
+/* The place of an output of a row of x among a warp's sums: all lanes store to different banks. */
+__device__ inline int place_of(int token, int output) {
+    return (token ^ token / 4 % 2) * UNIT + (output ^ token / 2 % 2 * 8);
+}
+
+/* Puts a warp's sums in shared memory. */
+template <class F>
+__device__ inline void store_sums(const float (&c)[F::N][4], typename F::Sums &to) {
+    const int lane = int(threadIdx.x) % WARP;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float *const first = to + place_of(lane % 4 * 2 + i % 2, lane / 4 + i / 2 * 8);
+#pragma unroll
+        for (int n = 0; n < F::N; n++) first[n * 8 * UNIT] = c[n][i];
     }
 }
 
@@ -151,12 +191,9 @@ __device__ inline void meet_slices(const Tiles &l, const Place<F> &mine, int war
     typedef typename F::Sums Sums;
     const int lane = int(threadIdx.x) % WARP, adds = warp % l.blocks;
     Sums *const to = &shared.parts[mine.slice * (F::GROUPS * WARPS / l.blocks) + warp / l.blocks];
-    Sums *const own = adds == mine.slice ? to : reinterpret_cast<Sums *>(shared.weight) + warp;
+    Sums *const own = adds == mine.slice ? to : reinterpret_cast<Sums *>(shared.ring.weight) + warp;
     if (l.blocks > 1) named_wait(1, F::GROUPS * WARPGROUP); // until no warp needs the ring
-#pragma unroll
-    for (int n = 0; n < F::N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) (*own)[8 * n + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = c[n][i];
+    store_sums<F>(c, *own);
     if (adds != mine.slice) {
         fence_async();
         __syncwarp();
@@ -182,17 +219,18 @@ __device__ inline void store_eight(T *to, int count, bool vectors, const float (
         if (e < count) to[e] = from_float<T>(x[e]);
 }
 
-/* pre of eight outputs of a row: the slices' sums in order, bias and skip. Only `count` are inside. */
+/* pre of eight outputs of a row: the slices' sums in order, bias and skip. Only `count` are inside. `place`:
+ * of the first sum. */
 template <class F>
-__device__ inline void finish(const Tiles &l, const typename F::Sums *parts, int token, int column,
-                              int64_t row, int output, int count, float (&z)[EIGHT]) {
-    const int units = F::GROUPS * WARPS / l.blocks;
+__device__ inline void finish(const Tiles &l, const typename F::Sums *parts, int place, int64_t row,
+                              int output, int count, float (&z)[EIGHT]) {
+    const int blocks = blocks_of<F>(l), units = F::GROUPS * WARPS / blocks;
     const int64_t at = row * l.out + output;
 #pragma unroll
-    for (int e = 0; e < EIGHT; e++) z[e] = parts[0][token][column + e];
-    for (int s = 1; s < l.blocks; s++)
+    for (int e = 0; e < EIGHT; e++) z[e] = parts[0][place + e];
+    for (int s = 1; s < blocks; s++)
 #pragma unroll
-        for (int e = 0; e < EIGHT; e++) z[e] += parts[s * units][token][column + e];
+        for (int e = 0; e < EIGHT; e++) z[e] += parts[s * units][place + e];
     if (l.bias) add_eight(l.bias + output, count, l.vectors, z);
     if (l.skip) add_eight(l.skip + at, count, l.vectors, z);
     if (l.pre) store_eight(l.pre + at, count, l.vectors, z);
@@ -203,20 +241,21 @@ template <class F, bool GATED>
 __device__ inline void write(const Tiles &l, const Place<F> &mine, const typename F::Shared &shared) {
     constexpr int EACH = GATED ? 1 : UNIT / EIGHT; // eights per row of x and unit
     constexpr int ALL = F::GROUPS * WARPS, PER_UNIT = F::TOKENS * EACH;
+    const int blocks = blocks_of<F>(l);
     const int width = GATED ? l.out / 2 : l.out;
 #pragma unroll 1
-    for (int i = int(threadIdx.x); i < ALL / l.blocks * PER_UNIT; i += ALL * WARP) {
+    for (int i = int(threadIdx.x); i < ALL / blocks * PER_UNIT; i += ALL * WARP) {
         const int unit = i / PER_UNIT, token = i % PER_UNIT / EACH, column = i % EACH * EIGHT;
-        const int first = (mine.output + UNIT * (unit * l.blocks + mine.slice)) / (GATED ? 2 : 1);
+        const int first = (mine.output + UNIT * (unit * blocks + mine.slice)) / (GATED ? 2 : 1);
         const typename F::Sums *const parts = &shared.parts[unit];
         const int64_t row = mine.token + token, at = row * width + first + column;
         const int count = width - first - column;
         if (row >= l.rows || count <= 0) continue;
         float z[EIGHT];
-        finish<F>(l, parts, token, column, row, first + column, count, z);
+        finish<F>(l, parts, place_of(token, column), row, first + column, count, z);
         if (GATED) {
             float up[EIGHT];
-            finish<F>(l, parts, token, EIGHT, row, width + first, count, up);
+            finish<F>(l, parts, place_of(token, EIGHT), row, width + first, count, up);
 #pragma unroll
             for (int e = 0; e < EIGHT; e++) z[e] = gated(z[e], up[e]);
         } else if (l.activation != ACTIVATION_NONE) {
@@ -231,12 +270,12 @@ __device__ inline void write(const Tiles &l, const Place<F> &mine, const typenam
 }
 
 /* Floor: out * in * sizeof(bf16) bytes for few rows, 2 * rows * out * in FLOPs for many. */
-/* Anatomy. Parallel: over tiles of 64 or 128 outputs and 8 to 128 rows; few tiles: over up to 4 slices of the
- * inputs. Launch: tiles, or clusters of their slices, of 160 or 288. Holds: 78 to 137 registers, 92 to 193
- * KiB shared. Occupancy: shared memory: two blocks per multiprocessor, one for many rows. Reads: whole tiles
- * by the copy engine (TMA), 4 to 10 stages ahead, the first before the wait. Syncs: barriers in shared
- * memory; slices meet in one block's. Fusion: nothing left but the next layer: bias, skip and activation are
- * in it. */
+/* Anatomy. Parallel: over tiles of 64 to 192 outputs and 8 to 128 rows; few tiles: over up to 4 slices of the
+ * inputs. Launch: tiles, or clusters of their slices, of 160 to 416. Holds: 75 to 140 registers, some spill
+ * in the largest, 92 to 200 KiB shared. Occupancy: shared memory: two blocks per multiprocessor, one for many
+ * rows. Reads: whole tiles by the copy engine (TMA), 5 to 10 stages ahead, the first before the wait. Syncs:
+ * barriers in shared memory; slices meet in one block's. Fusion: nothing left but the next layer: bias, skip
+ * and activation are in it. */
 template <class F, bool GATED>
 __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
     multiply_tiles(const __grid_constant__ Tiles l, const __grid_constant__ CUtensorMap weight,
@@ -253,28 +292,34 @@ __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
             }
             barrier_init(&shared.received, 1);
             fence_barrier_init();
-            arrive_expecting(&shared.received, int(sizeof shared.parts) / l.blocks * (l.blocks - 1));
+            arrive_expecting(&shared.received,
+                             int(sizeof shared.parts) / blocks_of<F>(l) * (blocks_of<F>(l) - 1));
         }
         __syncthreads();
-        cluster_arrive_relaxed();
+        if (!F::ALONE) cluster_arrive_relaxed();
         if (warp == F::GROUPS * WARPS) {
             if (threadIdx.x % WARP == 0) produce<F, GATED>(mine, weight, x, shared);
             __syncwarp();
-            cluster_join();
-            cluster_arrive_relaxed();
+            if (!F::ALONE) cluster_join(), cluster_arrive_relaxed();
         } else {
             float c[F::N][4] = {};
             wait_for_previous();
             let_next_start();
             multiply_slices<F>(mine, warp / WARPS, shared, c);
-            cluster_join();
-            meet_slices<F>(l, mine, warp, c, shared);
-            __syncwarp();
-            cluster_arrive_relaxed(); // what this block was sent has come
+            if constexpr (F::ALONE) {
+                named_wait(1, F::GROUPS * WARPGROUP); // until no warp needs the ring
+                store_sums<F>(c, shared.parts[warp]);
+                named_wait(1, F::GROUPS * WARPGROUP);
+            } else {
+                cluster_join();
+                meet_slices<F>(l, mine, warp, c, shared);
+                __syncwarp();
+                cluster_arrive_relaxed(); // what this block was sent has come
+            }
             write<F, GATED>(l, mine, shared);
         }
         __syncwarp();
-        cluster_join(); // what this block sent has come
+        if (!F::ALONE) cluster_join(); // what this block sent has come
     }
 }
 
@@ -292,13 +337,14 @@ Status launch(Ctx *ctx, const LinearForward *l, Tiles tiles) {
     const int64_t in = tensor_width(l->weight);
     CUtensorMap weight, x;
     const int64_t across = divide_up(tiles.rows, F::TOKENS), down = divide_up(tiles.out, F::GROUPS * OUTPUTS);
-    const bool at_once = across * down * tiles.slices <= cuda_device(ctx)->multiprocessors;
-    tiles.blocks = F::ALONE && !at_once ? 1 : tiles.slices;
+    tiles.blocks = F::ALONE ? 1 : tiles.slices;
     TRY(GATED ? gated_map(l->weight.data, tiles.out, in, F::GROUPS * OUTPUTS, &weight)
               : matrix_map_encode(l->weight.data, tiles.out, in, in, F::GROUPS * OUTPUTS, &weight));
     TRY(matrix_map_encode(l->x.data, tiles.rows, in, in, F::TOKENS, &x));
     const dim3 grid(unsigned(across * tiles.blocks), unsigned(down));
     constexpr size_t shared = sizeof(typename F::Shared);
+    if constexpr (F::ALONE)
+        return LAUNCH_EARLY(ctx, (multiply_tiles<F, GATED>), grid, F::THREADS, shared, tiles, weight, x);
     switch (tiles.blocks) {
     case 1:
         return LAUNCH_CLUSTERS(ctx, 1, (multiply_tiles<F, GATED>), grid, F::THREADS, shared, tiles, weight,
@@ -312,13 +358,30 @@ Status launch(Ctx *ctx, const LinearForward *l, Tiles tiles) {
     }
 }
 
+/* Many rows: the form that takes the fewest waves, each of which also costs as much as OVERHEAD outputs. */
+template <bool GATED>
+Status launch_many(Ctx *ctx, const LinearForward *l, const Tiles &tiles) {
+    constexpr int OVERHEAD = 64 * 256;
+    const auto cost = [&](int tokens, int groups) {
+        const int outputs = groups * OUTPUTS;
+        const int64_t blocks = divide_up(tiles.rows, tokens) * divide_up(tiles.out, outputs);
+        return divide_up(blocks, cuda_device(ctx)->multiprocessors) * (tokens * outputs + OVERHEAD);
+    };
+    const int64_t narrow = cost(64, 2), square = cost(128, 2), wide = cost(128, 3);
+    if (narrow < square && narrow < wide) return launch<Form<64, 2>, GATED>(ctx, l, tiles);
+    return wide < square ? launch<Form<128, 3>, GATED>(ctx, l, tiles)
+                         : launch<Form<128, 2>, GATED>(ctx, l, tiles);
+}
+
 template <bool GATED>
 Status launch_tokens(Ctx *ctx, const LinearForward *l, const Tiles &tiles) {
     if (tiles.rows <= 8) return launch<Form<8, 1>, GATED>(ctx, l, tiles);
     if (tiles.rows <= 16) return launch<Form<16, 1>, GATED>(ctx, l, tiles);
     if (tiles.rows <= 32) return launch<Form<32, 1>, GATED>(ctx, l, tiles);
-    if (tiles.rows <= TOKENS_MOST) return launch<Form<64, 1>, GATED>(ctx, l, tiles);
-    return launch<Form<128, 2>, GATED>(ctx, l, tiles);
+    const int64_t blocks = divide_up(tiles.rows, TOKENS_MOST) * divide_up(tiles.out, OUTPUTS) * tiles.slices;
+    if (tiles.rows <= TOKENS_MOST || blocks <= 2 * cuda_device(ctx)->multiprocessors) // all at once
+        return launch<Form<TOKENS_MOST, 1>, GATED>(ctx, l, tiles);
+    return launch_many<GATED>(ctx, l, tiles);
 }
 
 } // namespace tile_products
