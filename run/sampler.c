@@ -51,15 +51,22 @@ void sampler_close(Sampler *s) {
 }
 
 static Status find_maximum(const float *logits, int64_t vocab, int64_t index, int32_t *best) {
-    *best = 0;
+    float largest = -INFINITY;
+    int32_t bad = 0, first = 0;
+#pragma omp simd reduction(max : largest) reduction(+ : bad)
     for (int64_t i = 0; i < vocab; i++) {
-        if (isnan(logits[i]) || logits[i] == INFINITY)
-            return fail(ERROR_NONFINITE, "the logit of token %" PRId64 " at position %" PRId64 " is %s", i,
-                        index, isnan(logits[i]) ? "not a number" : "infinite");
-        if (logits[i] > logits[*best]) *best = (int32_t)i;
+        bad += !(logits[i] < INFINITY);
+        largest = logits[i] > largest ? logits[i] : largest;
     }
-    if (logits[*best] == -INFINITY)
+    if (bad) {
+        while (logits[first] < INFINITY) first++;
+        return fail(ERROR_NONFINITE, "the logit of token %" PRId32 " at position %" PRId64 " is %s", first,
+                    index, isnan(logits[first]) ? "not a number" : "infinite");
+    }
+    if (largest == -INFINITY)
         return fail(ERROR_NONFINITE, "every logit at position %" PRId64 " is -inf", index);
+    while (logits[first] != largest) first++;
+    *best = first;
     return OK;
 }
 

@@ -229,7 +229,7 @@ static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, fl
     Tensor turns; // (threads, D): cosines, sines
     TRY(take(ctx, ARENA_SCRATCH, "attention.turns", F32, shape2(cpu_threads(ctx), 2 * half), &turns));
     PRIMITIVE (ctx, sign > 0 ? "rotary positions" : "rotary gradient", ELEMENTWISE) {
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) if (tensor_rows(q) > 1)
         for (int64_t row = 0; row < tensor_rows(q); row++) {
             float *cosines = float_row(turns, omp_get_thread_num()), *sines = cosines + half;
             int64_t b = row / rows, t = row % rows;

@@ -17,7 +17,7 @@ enum {
     TILE = 4,                // rows of x whose sums stay in registers
     NEAR = 8,                // rows of x that stay in the L1 cache, a multiple of TILE
     ROWS = 64,               // rows for which a thread reads its weights from memory once
-    BLOCK = 16,              // outputs that a thread finishes at a time
+    BLOCK = 8,               // outputs that a thread finishes at a time
     TILED_ROWS = 32,         // most rows for which AMX tiles are faster than the library
     SLAB = 256,              // most columns of a bias gradient that one thread sums at a time
     RUN = 128,               // rows summed in fp32 before they are added to the total
@@ -107,7 +107,7 @@ static void gate_gradient_row(const stored *gate, const stored *up, const stored
 static void gate(Ctx *ctx, Tensor pre, Tensor y) {
     int64_t rows = tensor_rows(y), width = tensor_width(y);
     PRIMITIVE_OF (ctx, ctx->pass, "SwiGLU", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL) {
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) if (rows > 1)
         for (int64_t i = 0; i < rows; i++)
             gate_row(stored_row(pre, i), stored_row(pre, i) + width, width, stored_row(y, i));
     }

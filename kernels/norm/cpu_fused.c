@@ -102,7 +102,7 @@ static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     float *means = n->mean.data, *rstds = n->rstd.data;
     PRIMITIVE (ctx, "add, statistics, output", NORMALIZATION) {
         const SkipMask mask = skip_mask(n);
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) if (rows > 1)
         for (int64_t i = 0; i < rows; i++) {
             const stored *x = stored_row(n->x, i), *added = skip ? stored_row(n->skip, i) : NULL;
             stored *r = skip ? stored_row(n->r, i) : NULL;
