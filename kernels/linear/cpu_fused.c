@@ -259,13 +259,14 @@ static void block_of_outputs(const LinearForward *l, const GroupOfX *groups, int
     }
 }
 
-/* Each thread owns outputs, in STREAMS blocks at a time, and reads their weights once for ROWS rows. `groups`
- * are those of x if the weights are quantized, else NULL. */
+/* A thread takes outputs, in STREAMS blocks at a time, and reads their weights once for ROWS rows. A thread
+ * whose core is busy leaves outputs to the others. `groups` are those of x if the weights are quantized, else
+ * NULL. */
 static void dot_rows(Ctx *ctx, const LinearForward *l, const GroupOfX *groups) {
     int64_t rows = tensor_rows(l->x), out = tensor_rows(l->weight);
     int64_t blocks = pieces(out, BLOCK), stride = pieces(blocks, STREAMS);
     const int64_t parts = pieces(rows, ROWS) * stride;
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(guided)
     for (int64_t part = 0; part < parts; part++) {
         const int64_t top = part / stride * ROWS;
         block_of_outputs(l, groups, top, rows - top < ROWS ? rows - top : ROWS, part % stride, stride);
