@@ -142,14 +142,11 @@ static Status steps_work(Ctx *ctx, void *program) {
     return OK;
 }
 
-static Status run_step(Ctx *ctx, Generator *g, const Sampler *sampler) {
-    Steps step = steps_of(g, sampler, 1);
-    return replay_run(ctx, &g->step, step.terms, steps_work, &step);
-}
-
-static Status run_stride(Ctx *ctx, Generator *g, const Sampler *sampler) {
-    Steps stride = steps_of(g, sampler, STRIDE);
-    return replay_run_captured(ctx, &g->stride, stride.terms, steps_work, &stride);
+/* `count`: 1, or STRIDE, whose graph is captured at once, because single steps have run before. */
+static Status run_steps(Ctx *ctx, Generator *g, const Sampler *sampler, int64_t count) {
+    Steps s = steps_of(g, sampler, count);
+    return count == 1 ? replay_run(ctx, &g->step, s.terms, steps_work, &s)
+                      : replay_run_captured(ctx, &g->stride, s.terms, steps_work, &s);
 }
 
 static bool has_stride(const Ctx *ctx, Generator *g, const Sampler *sampler) {
@@ -166,8 +163,8 @@ Status generator_prepare(Ctx *ctx, Generator *g, const Sampler *sampler) {
     TRY(ctx->device->upload(ctx->device, g->uniforms.data, zeros, sizeof zeros));
     TRY(ctx->device->upload(ctx->device, g->position.data, &zero, sizeof zero));
     TRY(ctx->device->upload(ctx->device, g->tokens.data, &zero, sizeof zero));
-    for (int i = 0; i < RUNS; i++) TRY(run_step(ctx, g, sampler));
-    return run_stride(ctx, g, sampler);
+    for (int i = 0; i < RUNS; i++) TRY(run_steps(ctx, g, sampler, 1));
+    return run_steps(ctx, g, sampler, STRIDE);
 }
 
 /* Uploads the window's tokens that the cache lacks, and the random numbers of its positions. */
@@ -190,10 +187,11 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
         g->first[0] = g->first[1] = g->length - 1;
         g->launched = g->length;
     } else {
-        const bool stride = g->window - g->launched >= STRIDE && has_stride(ctx, g, sampler);
-        TRY(stride ? run_stride(ctx, g, sampler) : run_step(ctx, g, sampler));
+        const bool many = g->window - g->launched >= STRIDE && has_stride(ctx, g, sampler);
+        const int64_t count = many ? STRIDE : 1;
+        TRY(run_steps(ctx, g, sampler, count));
         g->first[g->latest] = g->launched;
-        g->launched += stride ? STRIDE : 1;
+        g->launched += count;
     }
     return ctx->device->event_record(ctx->device, g->drawn[g->latest]);
 }

@@ -51,16 +51,16 @@ struct Form {
 
     typedef float Sums[TOKENS * UNIT]; // of a warp, in the order of place_of
 
-    struct Ring { // tiles start at multiples of 1024 bytes
+    struct Stages { // tiles start at multiples of 1024 bytes
         uint8_t weight[STAGES][WEIGHT_BYTES], x[STAGES][X_BYTES];
     };
     struct Separate { // parts: all slices of the outputs that this block finishes
-        Ring ring;
+        Stages ring;
         Sums parts[GROUPS * WARPS];
     };
     struct InTurn {
         union {
-            Ring ring;
+            Stages ring;
             Sums parts[GROUPS * WARPS];
         };
     };
@@ -343,8 +343,6 @@ Status launch(Ctx *ctx, const LinearForward *l, Tiles tiles) {
     TRY(matrix_map_encode(l->x.data, tiles.rows, in, in, F::TOKENS, &x));
     const dim3 grid(unsigned(across * tiles.blocks), unsigned(down));
     constexpr size_t shared = sizeof(typename F::Shared);
-    if constexpr (F::ALONE)
-        return LAUNCH_EARLY(ctx, (multiply_tiles<F, GATED>), grid, F::THREADS, shared, tiles, weight, x);
     switch (tiles.blocks) {
     case 1:
         return LAUNCH_CLUSTERS(ctx, 1, (multiply_tiles<F, GATED>), grid, F::THREADS, shared, tiles, weight,
