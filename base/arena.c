@@ -12,7 +12,17 @@ void arena_restart_peak(Arena *arena) {
     arena->at_peak_count = arena->count;
 }
 
-Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
+ArenaName arena_name(const ArenaEntry *entry) {
+    ArenaName name;
+    if (entry->block < 0)
+        snprintf(name.text, sizeof name.text, "%s", entry->name);
+    else
+        snprintf(name.text, sizeof name.text, "block.%d.%s", entry->block, entry->name);
+    return name;
+}
+
+Status arena_take(Arena *arena, int kind, int block, const char *name, Dtype dtype, Shape shape,
+                  Tensor *tensor) {
     int64_t count = shape_count(shape);
     size_t bytes = 0, padded;
     size_t behind = (arena->canaries ? (size_t)ARENA_CANARY_BYTES : 0) + ARENA_ALIGNMENT - 1;
@@ -27,10 +37,8 @@ Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape s
                     arena->name, arena->capacity, name, end - arena->capacity);
     arena->entries = memory_grow(arena->entries, &arena->room, arena->count + 1, sizeof *arena->entries);
     ArenaEntry *entry = &arena->entries[arena->count++];
-    snprintf(entry->name, sizeof entry->name, "%s", name);
-    entry->offset = arena->used;
-    entry->bytes = bytes;
-    entry->kind = kind;
+    *entry = (ArenaEntry){.block = block, .offset = arena->used, .bytes = bytes, .kind = kind};
+    memcpy(entry->name, name, strnlen(name, sizeof entry->name - 1));
     *tensor = tensor_view((void *)((uintptr_t)arena->base + arena->used), dtype, shape);
     arena->used = end;
     if (end > arena->peak) arena_restart_peak(arena);

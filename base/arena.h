@@ -10,7 +10,8 @@ __BEGIN_DECLS
 enum { ARENA_ALIGNMENT = 256, ARENA_CANARY_BYTES = 256, ARENA_CANARY_BYTE = 0xC5, ARENA_NAME_BYTES = 48 };
 
 typedef struct {
-    char name[ARENA_NAME_BYTES]; // "block.3.attention.lse"
+    char name[ARENA_NAME_BYTES]; // "attention.lse"
+    int block;                   // of the model, from 0; -1 outside the blocks
     size_t offset, bytes;
     int kind; // ArenaKind of kernels/ctx.h
 } ArenaEntry;
@@ -34,9 +35,18 @@ typedef struct {
     int count;
 } ArenaMark;
 
-/* Takes the next tensor. Returns ERROR_MEMORY if the capacity does not suffice or the size overflows. The
- * memory is not cleared. While counting, the tensor's data is an offset that must not be dereferenced. */
-CHECKED Status arena_take(Arena *arena, int kind, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
+/* The name with its block: "block.3.attention.lse". Composing it for every tensor taken would cost 4% of a
+ * decoded token on a CPU, so it is composed for a reader. */
+typedef struct {
+    char text[ARENA_NAME_BYTES + 20];
+} ArenaName;
+ArenaName arena_name(const ArenaEntry *entry);
+
+/* Takes the next tensor, for a block of the model or, with -1, outside the blocks. Returns ERROR_MEMORY if
+ * the capacity does not suffice or the size overflows. The memory is not cleared. While counting, the
+ * tensor's data is an offset that must not be dereferenced. */
+CHECKED Status arena_take(Arena *arena, int kind, int block, const char *name, Dtype dtype, Shape shape,
+                          Tensor *tensor);
 
 /* Resets the peak to the current contents. */
 void arena_restart_peak(Arena *arena);

@@ -24,7 +24,7 @@ static Status check_canaries(Ctx *ctx) {
                                       sizeof found));
             if (memcmp(found, whole, sizeof whole) != 0)
                 return fail(ERROR_INTERNAL, "--check: something wrote past the end of tensor %s (%s)",
-                            entry->name, arena->name);
+                            arena_name(entry).text, arena->name);
         }
     }
     return OK;

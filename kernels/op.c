@@ -202,13 +202,8 @@ void library_end(Ctx *ctx) {
 }
 
 Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
-    char full[ARENA_NAME_BYTES];
-    if (ctx->layer >= 0) {
-        snprintf(full, sizeof full, "block.%d.%s", ctx->layer, name);
-        name = full;
-    }
     Arena *a = &ctx->arenas[arena == ARENA_CACHE ? ARENA_SAVED : arena];
-    TRY(arena_take(a, arena, name, dtype, shape, tensor));
+    TRY(arena_take(a, arena, ctx->layer, name, dtype, shape, tensor));
     if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas, tensor);
     return a->canaries && a->base ? guard_plant(ctx, a, &a->entries[a->count - 1]) : OK;
 }

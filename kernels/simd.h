@@ -29,6 +29,13 @@ static inline int cpu_threads(const Ctx *ctx) {
     return ctx->device->threads;
 }
 
+/* Prefetches weights that a dot product reads soon, into the L2 cache. If they were prefetched into the L1
+ * cache, a product in int8 would take a fifth longer on Zen 4. */
+static inline void simd_prefetch_weights(const void *at) {
+    enum { AHEAD = 2048 }; // bytes
+    __builtin_prefetch((const char *)at + AHEAD, 0, 2);
+}
+
 /* Rounds numbers with the processor's bf16 instruction; returns false if it has none. The compiler's own
  * rounding would take a third of the time of a loop of some dozen operations. Magnitudes below 1.2e-38 become
  * 0. `streams` bypasses the caches; y must then be 64-byte aligned, and simd_streamed() must follow. */

@@ -274,7 +274,7 @@ void records_add_memory(Making *m, const Recorder *recorder, size_t workspace,
     for (int arena = 0; arena < ARENA_COUNT; arena++)
         for (int i = 0; i < arenas[arena].at_peak_count; i++) {
             const ArenaEntry *entry = &arenas[arena].at_peak[i];
-            TraceTensor tensor = {trace_name(m->trace, entry->name), classes[entry->kind],
+            TraceTensor tensor = {trace_name(m->trace, arena_name(entry).text), classes[entry->kind],
                                   (int64_t)entry->bytes};
             trace_add_tensor(m->trace, tensor);
         }

@@ -107,7 +107,7 @@ static void print_largest(const Arena *arena, int largest, FILE *file) {
     memcpy(sorted, arena->at_peak, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, larger_first);
     for (size_t i = 0; i < count && i < (size_t)largest; i++)
-        fprintf(file, "    %-34s %12.2f MiB\n", sorted[i].name, mebibytes(sorted[i].bytes));
+        fprintf(file, "    %-34s %12.2f MiB\n", arena_name(&sorted[i]).text, mebibytes(sorted[i].bytes));
 }
 
 void plan_print(const Ctx *ctx, int largest, FILE *file) {

@@ -238,6 +238,7 @@ Status forward(Ctx *ctx, const Decode *d) {
     }
     Product<T> p = enter<T>(&t, d->final_norm, {d->head, {}}, {});
     p.logits = data_of<float>(d->logits);
+    p.kept = nullptr; // no branch follows
     PRIMITIVE (ctx, "norm, head", MATRIX) TRY(product(ctx, p, false));
     return OK;
 }

@@ -13,7 +13,6 @@
 
 enum {
     STREAMS = GROUP_STREAMS, // rows of weights that a thread reads at once
-    AHEAD = 2048,            // prefetch distance in bytes
     TILE = 4,                // rows of x whose sums stay in registers
     NEAR = 8,                // rows of x that stay in the L1 cache, a multiple of TILE
     ROWS = 64,               // rows for which a thread reads its weights from memory once
@@ -158,7 +157,7 @@ static inline __attribute__((always_inline)) void tile_dots(const int rows, Tens
         for (int s = 0; s < STREAMS; s++) {
             Lanes factor;
             memcpy(&factor, weights[s] + i, sizeof factor);
-            __builtin_prefetch((const char *)(weights[s] + i) + AHEAD);
+            simd_prefetch_weights(weights[s] + i);
             for (int r = 0; r < rows; r++)
                 lanes[r][s] = add_products(lanes[r][s], (const stored *)&line[r], (const stored *)&factor);
         }

@@ -290,10 +290,11 @@ __global__ void __launch_bounds__(F::THREADS, F::GROUPS == 1 ? 2 : 1)
                 barrier_init(&shared.filled[s], 1);
                 barrier_init(&shared.free[s], F::GROUPS * WARPS);
             }
-            barrier_init(&shared.received, 1);
+            if (!F::ALONE) barrier_init(&shared.received, 1);
             fence_barrier_init();
-            arrive_expecting(&shared.received,
-                             int(sizeof shared.parts) / blocks_of<F>(l) * (blocks_of<F>(l) - 1));
+            if (!F::ALONE)
+                arrive_expecting(&shared.received,
+                                 int(sizeof shared.parts) / blocks_of<F>(l) * (blocks_of<F>(l) - 1));
         }
         __syncthreads();
         if (!F::ALONE) cluster_arrive_relaxed();

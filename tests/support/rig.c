@@ -63,7 +63,8 @@ static Ctx context_of(const Variant *variant) {
                  .dtype = variant->dtype,
                  .tf32 = variant->tf32,
                  .fuses = variant->form == FORM_FUSED ? (1u << OP_COUNT) - 1 : 0,
-                 .layer = -1};
+                 .layer = -1,
+                 .call = "operation"};
 }
 
 const Variant *test_variant(void **state, Operation operation) {
@@ -289,7 +290,8 @@ static void expect_gaps_untouched(const Rig *rig, ArenaKind kind, const unsigned
         size_t end = e + 1 < arena->count ? arena->entries[e + 1].offset : arena->used;
         for (size_t i = first; i < end; i++)
             if (bytes[i] != (i - first < ARENA_CANARY_BYTES ? ARENA_CANARY_BYTE : POISON))
-                fail_msg("%s wrote past the end of %s", rig->variant->name, arena->entries[e].name);
+                fail_msg("%s wrote past the end of %s", rig->variant->name,
+                         arena_name(&arena->entries[e]).text);
     }
 }
 
@@ -298,7 +300,7 @@ static void expect_same_bits(const Rig *rig, ArenaKind kind, const unsigned char
     for (int e = 0; e < arena->count; e++) {
         const ArenaEntry *entry = &arena->entries[e];
         if (memcmp(a + entry->offset, b + entry->offset, entry->bytes) != 0)
-            fail_msg("%s: a second run gave other bits in %s", rig->variant->name, entry->name);
+            fail_msg("%s: a second run gave other bits in %s", rig->variant->name, arena_name(entry).text);
     }
 }
 
