@@ -216,6 +216,22 @@ static void test_prompts_cuda(void **state) {
     }
 }
 
+/* On a GPU whose decode kernels serve it, each text of a batch is by default what its prompt gets alone. */
+static void test_texts_apart_cuda(void **state) {
+    enum { PROMPTS = 16 };
+    char lines[PROMPTS * 64], alone[1 << 15];
+    int length = 0;
+    program_needs_gpu(*state);
+    for (int i = 0; i < PROMPTS; i++)
+        length += snprintf(lines + length, sizeof lines - (size_t)length, "{\"prompt\": \"%.*s\"}\n",
+                           1 + 2 * i, "a sentence that gets longer and longer");
+    write_text_file(inside(*state, "apart.jsonl"), lines);
+    const char *command = "infer --model=smollm2-135m --tokenizer=bytes --dtype=bf16 --device=cuda -q "
+                          "--prompts=apart.jsonl --tokens=200 --temperature=0";
+    snprintf(alone, sizeof alone, "%s", program_succeeds(*state, "%s --batch=1", command)->output);
+    assert_string_equal(program_succeeds(*state, "%s --batch=%d", command, PROMPTS)->output, alone);
+}
+
 static void test_forms_agree(void **state) {
     const Ran *naive =
         program_succeeds(*state, "infer " MODEL "--prompt=one --temperature=0 --tokens=40 --fused=0 -q");
@@ -451,6 +467,7 @@ int main(void) {
         cmocka_unit_test(test_random_weights_are_said),
         cmocka_unit_test(test_cache_cuda),
         cmocka_unit_test(test_prompts_cuda),
+        cmocka_unit_test(test_texts_apart_cuda),
         cmocka_unit_test(test_forms_agree),
         cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_seeds),

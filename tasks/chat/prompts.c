@@ -9,6 +9,7 @@
 #include "data/lines.h"
 #include "data/text_stream.h"
 #include "data/digest.h"
+#include "kernels/decode/decode.h"
 #include "run/answers.h"
 #include "run/batch_generator.h"
 #include "run/runner.h"
@@ -116,6 +117,17 @@ static Status write_answer(void *context, BatchRow *row) {
 
 /* ---- running ---- */
 
+/* Without --fused, texts that are computed side by side do not change each other's bits where that costs
+ * nothing (docs/benchmarks.md): in bf16 on a GPU whose decode kernels have FUSE_INVARIANT. */
+static void keep_texts_apart(Session *s, const OptionSet *set) {
+    const Config *c = &s->config;
+    const DecodeSizes sizes = {.width = c->width, .head_size = c->head_size, .hidden = c->hidden};
+    const Ctx ctx = {.device = s->device, .dtype = s->dtype, .fuses = s->fuses | FUSE_INVARIANT};
+    if (options_given(set, "fused") || s->dtype != BF16 || s->packed != F32) return;
+    if (s->device->backend == BACKEND_CUDA && decode_cuda_serves && decode_cuda_serves(&ctx, &sizes))
+        s->fuses |= FUSE_INVARIANT;
+}
+
 static Status rehearse(Ctx *ctx, void *program) {
     Job *job = program;
     TRY(transformer_take(ctx, &job->model, false));
@@ -193,6 +205,7 @@ Status chat_answer_prompts(Session *session, const InferOptions *options, const 
                .most = text->tokens,
                .sampling = text_sampler(options, set)};
     TRY(text_check_model(session, options, set, "prompts"));
+    keep_texts_apart(session, set);
     Status status = run_all(&job);
     answers_close(job.answers);
     memory_free(job.prompts);
