@@ -220,29 +220,31 @@ static void rotate_row(stored *x, int64_t width, const float *cosines, const flo
     }
 }
 
+/* All heads of a row share its cosines and sines: turns (D). */
+static void rotate_token(const AttentionForward *a, Tensor q, Tensor k, float sign, int64_t row,
+                         float *turns) {
+    const int64_t half = tensor_width(a->frequencies), b = row / q.shape.d[1], t = row % q.shape.d[1];
+    const float *frequencies = a->frequencies.data;
+    float *cosines = turns, *sines = turns + half;
+    float position = (float)(attention_past(a, b) + t - attention_first_key(a, b, t));
+    for (int64_t d = 0; d < half; d++) {
+        float angle = position * frequencies[d];
+        cosines[d] = cosf(angle);
+        sines[d] = sign * sinf(angle);
+    }
+    rotate_row(stored_row(q, row), tensor_width(q), cosines, sines, half);
+    rotate_row(stored_row(k, row), tensor_width(k), cosines, sines, half);
+}
+
 /* Rotates q and k in place, or rotates their gradients back, so that keys are not rotated again for every
- * block of queries. All heads of a row share its cosines and sines. */
+ * block of queries. */
 static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, float sign) {
     if (tensor_empty(a->frequencies)) return OK;
-    const int64_t half = tensor_width(a->frequencies), rows = q.shape.d[1];
-    const float *frequencies = a->frequencies.data;
+    const int64_t half = tensor_width(a->frequencies), rows = tensor_rows(q);
     Tensor turns; // (threads, D): cosines, sines
     TRY(take(ctx, ARENA_SCRATCH, "attention.turns", F32, shape2(cpu_threads(ctx), 2 * half), &turns));
-    PRIMITIVE (ctx, sign > 0 ? "rotary positions" : "rotary gradient", ELEMENTWISE) {
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) if (tensor_rows(q) > 1)
-        for (int64_t row = 0; row < tensor_rows(q); row++) {
-            float *cosines = float_row(turns, omp_get_thread_num()), *sines = cosines + half;
-            int64_t b = row / rows, t = row % rows;
-            float position = (float)(attention_past(a, b) + t - attention_first_key(a, b, t));
-            for (int64_t d = 0; d < half; d++) {
-                float angle = position * frequencies[d];
-                cosines[d] = cosf(angle);
-                sines[d] = sign * sinf(angle);
-            }
-            rotate_row(stored_row(q, row), tensor_width(q), cosines, sines, half);
-            rotate_row(stored_row(k, row), tensor_width(k), cosines, sines, half);
-        }
-    }
+    PRIMITIVE (ctx, sign > 0 ? "rotary positions" : "rotary gradient", ELEMENTWISE)
+        SIMD_EACH_ROW(i, rows, rotate_token(a, q, k, sign, i, float_row(turns, omp_get_thread_num())));
     return OK;
 }
 

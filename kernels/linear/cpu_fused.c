@@ -106,9 +106,8 @@ static void gate_gradient_row(const stored *gate, const stored *up, const stored
 static void gate(Ctx *ctx, Tensor pre, Tensor y) {
     int64_t rows = tensor_rows(y), width = tensor_width(y);
     PRIMITIVE_OF (ctx, ctx->pass, "SwiGLU", CATEGORY_ACTIVATION, ARITHMETIC_EXPONENTIAL) {
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) if (rows > 1)
-        for (int64_t i = 0; i < rows; i++)
-            gate_row(stored_row(pre, i), stored_row(pre, i) + width, width, stored_row(y, i));
+        SIMD_EACH_ROW(i, rows,
+                      gate_row(stored_row(pre, i), stored_row(pre, i) + width, width, stored_row(y, i)));
     }
 }
 
@@ -196,13 +195,11 @@ static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int
     if (l->activation != ACTIVATION_NONE) activate_run(l->activation, pre, count, y);
 }
 
-/* Quantizes x to 8 bits by groups: integer dot products are faster than dequantized ones. */
-static void quantize_rows(Ctx *ctx, Tensor x, GroupOfX *groups) {
-    const int64_t rows = tensor_rows(x), each = tensor_width(x) / GROUP;
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) if (rows > LINEAR_FEW_ROWS)
-    for (int64_t group = 0; group < rows * each; group++) {
+/* Quantizes a row to 8 bits by groups: integer dot products are faster than dequantized ones. */
+static void quantize_row(const stored *x, int64_t count, GroupOfX *groups) {
+    for (int64_t group = 0; group < count; group++) {
         float room[GROUP];
-        for (int i = 0; i < GROUP; i++) room[i] = load(((const stored *)x.data)[group * GROUP + i]);
+        for (int i = 0; i < GROUP; i++) room[i] = load(x[group * GROUP + i]);
         group_of_x(room, &groups[group]);
     }
 }
@@ -325,12 +322,14 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
         TRY(take_pairs(ctx, l, rows < TILED_ROWS ? rows : TILED_ROWS, &(Tensor){0}));
     if (grouped || rows <= LINEAR_FEW_ROWS || invariant) {
         Tensor groups = {0};
-        const int64_t count = tensor_count(l->x) / GROUP;
+        const int64_t each = tensor_width(l->x) / GROUP;
         if (grouped)
-            TRY(take(ctx, ARENA_SCRATCH, "x by groups", U8, shape1(count * (int64_t)sizeof(GroupOfX)),
+            TRY(take(ctx, ARENA_SCRATCH, "x by groups", U8, shape1(rows * each * (int64_t)sizeof(GroupOfX)),
                      &groups));
         PRIMITIVE (ctx, "product, bias, activation", MATRIX) {
-            if (groups.data) quantize_rows(ctx, l->x, groups.data);
+            if (grouped)
+                SIMD_EACH_ROW(i, rows,
+                              quantize_row(stored_row(l->x, i), each, (GroupOfX *)groups.data + i * each));
             dot_rows(ctx, l, groups.data);
         }
         return OK;

@@ -94,34 +94,33 @@ static void skip_row(const SkipMask *m, int64_t row, const stored *x, int64_t wi
     for (int64_t c = 0; c < width; c++) y[c] = store(kept ? factor * load(x[c]) : 0);
 }
 
+static void forward_row(const NormForward *n, const SkipMask *mask, int64_t i) {
+    const int64_t width = tensor_width(n->x), columns = tensor_width(n->weight), heads = norm_heads(n);
+    const bool skip = !tensor_empty(n->skip), layer = n->kind == NORM_LAYER;
+    float *means = n->mean.data, *rstds = n->rstd.data;
+    const stored *x = stored_row(n->x, i), *added = skip ? stored_row(n->skip, i) : NULL;
+    stored *r = skip ? stored_row(n->r, i) : NULL;
+    if (norm_drops(n)) {
+        skip_row(mask, i, added, width, r);
+        added = r;
+    }
+    float sum = skip ? residual_sum(x, added, width, r) : layer ? row_sum(x, width) : 0;
+    if (skip) x = r;
+    if (!layer) {
+        for (int64_t h = 0, at = 0; h < heads; h++, at += columns)
+            rstds[i * heads + h] = rms_row(x + at, n->weight.data, n->eps, columns, stored_row(n->y, i) + at);
+        return;
+    }
+    means[i] = sum / (float)width;
+    rstds[i] = 1 / sqrtf(row_spread(x, means[i], width) / (float)width + (float)n->eps);
+    normalize(x, n->weight.data, n->bias.data, means[i], rstds[i], width, stored_row(n->y, i));
+}
+
 static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormForward *n = contract;
-    int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
-    int64_t columns = tensor_width(n->weight), heads = norm_heads(n);
-    bool skip = !tensor_empty(n->skip), drop = norm_drops(n), layer = n->kind == NORM_LAYER;
-    float *means = n->mean.data, *rstds = n->rstd.data;
     PRIMITIVE (ctx, "add, statistics, output", NORMALIZATION) {
         const SkipMask mask = skip_mask(n);
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static) if (rows > 1)
-        for (int64_t i = 0; i < rows; i++) {
-            const stored *x = stored_row(n->x, i), *added = skip ? stored_row(n->skip, i) : NULL;
-            stored *r = skip ? stored_row(n->r, i) : NULL;
-            if (drop) {
-                skip_row(&mask, i, added, width, r);
-                added = r;
-            }
-            float sum = skip ? residual_sum(x, added, width, r) : layer ? row_sum(x, width) : 0;
-            if (skip) x = r;
-            if (!layer) {
-                for (int64_t h = 0, at = 0; h < heads; h++, at += columns)
-                    rstds[i * heads + h] =
-                        rms_row(x + at, n->weight.data, n->eps, columns, stored_row(n->y, i) + at);
-                continue;
-            }
-            means[i] = sum / (float)width;
-            rstds[i] = 1 / sqrtf(row_spread(x, means[i], width) / (float)width + (float)n->eps);
-            normalize(x, n->weight.data, n->bias.data, means[i], rstds[i], width, stored_row(n->y, i));
-        }
+        SIMD_EACH_ROW(i, tensor_rows(n->x), forward_row(n, &mask, i));
     }
     return OK;
 }
