@@ -25,20 +25,21 @@ Status arena_take(Arena *arena, int kind, int block, const char *name, Dtype dty
                   Tensor *tensor) {
     int64_t count = shape_count(shape);
     size_t bytes = 0, padded;
+    ArenaEntry entry = {.block = block, .offset = arena->used, .kind = kind};
+    memcpy(entry.name, name, strnlen(name, sizeof entry.name - 1));
     size_t behind = (arena->canaries ? (size_t)ARENA_CANARY_BYTES : 0) + ARENA_ALIGNMENT - 1;
     if (count < 0 || __builtin_mul_overflow((size_t)count, dtype_bytes(dtype, 2), &bytes) ||
         __builtin_add_overflow(bytes /= 2, behind, &padded))
         return fail(ERROR_MEMORY, "tensor %s is too large to address; use a smaller model, batch or sequence",
-                    name);
+                    arena_name(&entry).text);
     padded = padded / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     size_t end;
     if (__builtin_add_overflow(arena->used, padded, &end) || (arena->base && end > arena->capacity))
         return fail(ERROR_MEMORY, "the %s arena has %zu bytes; tensor %s needs %zu more than that",
-                    arena->name, arena->capacity, name, end - arena->capacity);
+                    arena->name, arena->capacity, arena_name(&entry).text, end - arena->capacity);
     arena->entries = memory_grow(arena->entries, &arena->room, arena->count + 1, sizeof *arena->entries);
-    ArenaEntry *entry = &arena->entries[arena->count++];
-    *entry = (ArenaEntry){.block = block, .offset = arena->used, .bytes = bytes, .kind = kind};
-    memcpy(entry->name, name, strnlen(name, sizeof entry->name - 1));
+    entry.bytes = bytes;
+    arena->entries[arena->count++] = entry;
     *tensor = tensor_view((void *)((uintptr_t)arena->base + arena->used), dtype, shape);
     arena->used = end;
     if (end > arena->peak) arena_restart_peak(arena);

@@ -3,8 +3,6 @@
 #include "kernels/guard.h"
 #include "kernels/record.h"
 
-#include <stdio.h>
-
 /* ---- slots ---- */
 
 extern const Slot __start_op_slots[], __stop_op_slots[]; // defined by the linker from the section's name

@@ -29,8 +29,8 @@ static inline int cpu_threads(const Ctx *ctx) {
     return ctx->device->threads;
 }
 
-/* Executes `call` for each row i, in parallel. A single row, as in decoding, needs no parallel region, which
- * would take 0.3 us even with one thread. */
+/* Executes `call` for each row i, in parallel on the threads of the caller's `ctx`. A single row, as in
+ * decoding, needs no parallel region, which would take 0.3 us even with one thread. */
 #define SIMD_EACH_ROW(i, rows, call)                                                                         \
     do {                                                                                                     \
         if ((rows) == 1) {                                                                                   \
